@@ -1,0 +1,56 @@
+"""The database: one engine a process, and `transaction()`, which only the edges open. No transaction stays
+open while a model or another server works. It knows no table.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.orm import DeclarativeBase, Session, sessionmaker
+
+from config.settings import settings
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+def sqlalchemy_url(url: str) -> str:
+    """`postgres://` and `postgresql://` as hosting services write them, with our driver named."""
+    scheme, separator, rest = url.partition("://")
+    return f"postgresql+psycopg://{rest}" if separator and scheme in {"postgres", "postgresql"} else url
+
+
+@cache
+def engine() -> Engine:
+    """The process's engine, made at first use, hence after a fork."""
+    return create_engine(
+        sqlalchemy_url(settings().database_url),
+        pool_size=settings().web_pool_size,
+        max_overflow=0,
+        pool_timeout=10,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 5,
+            "options": "-c statement_timeout=30s -c idle_in_transaction_session_timeout=30s -c timezone=UTC",
+        },
+    )
+
+
+@cache
+def _sessions() -> sessionmaker[Session]:
+    return sessionmaker(engine(), expire_on_commit=False)
+
+
+@contextmanager
+def transaction() -> Iterator[Session]:
+    """A session that commits at the end, or rolls back on an exception."""
+    with _sessions().begin() as session:
+        yield session
+
+
+def call_after_commit(session: Session, call: Callable[[], Any]) -> None:
+    """Run `call` once `session` has committed, and never if it rolls back."""
+    event.listen(session, "after_commit", lambda _: call(), once=True)

@@ -1,0 +1,106 @@
+"""What the edges ask of jobs and workers, and the small changes that are not of the lifecycle (erasing a
+finished job, marking a job as rung).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, or_, select, update
+from sqlalchemy.orm import Session
+
+from app.ids import is_id
+from app.jobs import log
+from app.jobs.errors import JobActive, JobNotFound
+from app.jobs.states import Status
+from app.jobs.tables import Job, Worker
+from config.queues import Tier
+
+
+def get_job(session: Session, account_id: str, job_id: str) -> Job:
+    """Raises `JobNotFound`, also for another account's job."""
+    job = find_job(session, job_id)
+    if job is None or job.account_id != account_id:
+        raise JobNotFound(job_id)
+    return job
+
+
+def find_job(session: Session, job_id: str) -> Job | None:
+    return session.get(Job, job_id) if is_id("job", job_id) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs to list; None filters nothing."""
+
+    status: Status | None = None
+    model: str | None = None
+    tier: Tier | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+def list_jobs(
+    session: Session, account_id: str, chosen: Filter, *, after: str | None, limit: int, newest_first: bool
+) -> list[Job]:
+    """One page of an account's jobs. `after` is the id of the last job of the page before."""
+    statement = select(Job).where(Job.account_id == account_id)
+    for column, value in ((Job.status, chosen.status), (Job.model, chosen.model), (Job.tier, chosen.tier)):
+        if value is not None:
+            statement = statement.where(column == value)
+    if chosen.metadata:
+        statement = statement.where(Job.labels.contains(dict(chosen.metadata)))
+    if chosen.created_after is not None:
+        statement = statement.where(Job.created_at >= chosen.created_after)
+    if chosen.created_before is not None:
+        statement = statement.where(Job.created_at < chosen.created_before)
+    if after is not None:
+        statement = statement.where(Job.id < after if newest_first else Job.id > after)
+    return list(session.scalars(statement.order_by(Job.id.desc() if newest_first else Job.id).limit(limit)))
+
+
+def delete_job(session: Session, account_id: str, job_id: str) -> None:
+    """Erase a finished job with its log. Raises `JobNotFound`, `JobActive`."""
+    job = get_job(session, account_id, job_id)
+    if not job.status.is_terminal:
+        raise JobActive(job_id, job.status)
+    log.erase(session, [job_id])
+
+
+def live_workers(session: Session, within_seconds: float) -> list[Worker]:
+    """Workers that were heard of lately."""
+    seen_since = func.now() - timedelta(seconds=within_seconds)
+    return list(session.scalars(select(Worker).where(Worker.seen_at > seen_since).order_by(Worker.id)))
+
+
+def due_by_queue(session: Session) -> dict[tuple[str, Tier], int]:
+    """How many jobs wait for a worker now, by model and tier."""
+    statement = (
+        select(Job.model, Job.tier, func.count())
+        .where(Job.status == Status.QUEUED, Job.available_at <= func.now())
+        .group_by(Job.model, Job.tier)
+    )
+    return {(model, Tier(tier)): count for model, tier, count in session.execute(statement)}
+
+
+def take_unrung(
+    session: Session, model: str, tier: Tier, *, ring_after_seconds: float, limit: int
+) -> Sequence[str]:
+    """Waiting jobs that were not rung lately, oldest first, marked as rung now."""
+    quiet_since = func.now() - timedelta(seconds=ring_after_seconds)
+    chosen = (
+        select(Job.id)
+        .where(
+            Job.status == Status.QUEUED,
+            Job.model == model,
+            Job.tier == tier,
+            Job.available_at <= func.now(),
+            or_(Job.rung_at.is_(None), Job.rung_at < quiet_since),
+        )
+        .order_by(Job.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    statement = update(Job).where(Job.id.in_(chosen)).values(rung_at=func.now()).returning(Job.id)
+    return session.scalars(statement.execution_options(synchronize_session=False)).all()

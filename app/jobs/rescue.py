@@ -1,0 +1,119 @@
+"""What happens to a job that no living worker holds: its lease ran out, or it waited too long. The janitor's
+verbs. Breaking a lease stores what the lost worker had shown (its tail, read from Redis by the caller), so
+that a stream goes on where it paused, and voids whatever it may have shown beyond that.
+"""
+
+import random
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.jobs import log, states
+from app.jobs.moves import NO_LEASE, Move, move
+from app.jobs.retry import GiveUp, after_lost_attempt
+from app.jobs.states import IncompleteReason, RequeueReason, Transition
+from app.jobs.tables import Job
+
+LOST_CODE = "worker_lost"
+
+
+def find_lost(session: Session, limit: int) -> list[tuple[str, str]]:
+    """Jobs whose lease has run out: (job id, lease id)."""
+    statement = (
+        select(Job.id, Job.lease_id)
+        .where(Job.status == states.Status.IN_PROGRESS, Job.lease_expires_at <= func.now())
+        .limit(limit)
+    )
+    return [(row.id, row.lease_id) for row in session.execute(statement) if row.lease_id]
+
+
+def rescue(
+    session: Session, job_id: str, lease_id: str, tail: list[log.Segment], max_attempts: int
+) -> Move | None:
+    """Break an expired lease: back into the line, or to the end that is due. None if its worker came back or
+    another janitor has it. `tail` is output that was shown but not stored.
+    """
+    job = session.scalar(
+        select(Job)
+        .where(Job.id == job_id, Job.lease_id == lease_id, Job.lease_expires_at <= func.now())
+        .with_for_update(skip_locked=True)
+    )
+    if job is None:
+        return None
+    log.store_segments(session, log.following(tail, log.last_seq(session, job_id)))
+    transition, values = _decide(session, job, max_attempts)
+    data: dict[str, Any] = {"output_offset": log.output_chars(session, job)}
+    if transition is states.REQUEUE:
+        data["reason"] = RequeueReason.WORKER_LOST
+    return move(
+        session,
+        job_id,
+        transition,
+        Job.lease_id == lease_id,
+        values={**NO_LEASE, **values},
+        data=data,
+        void=True,
+    )
+
+
+def _decide(session: Session, job: Job, max_attempts: int) -> tuple[Transition, dict[str, Any]]:
+    """What becomes of a job whose worker is gone, and the columns that say so."""
+    if job.cancel_requested_at is not None:
+        return states.CANCEL, {}
+    decision = after_lost_attempt(
+        attempt=job.attempt,
+        lost_attempts=job.lost_attempts,
+        progressed=log.has_output_of(session, job.id, job.attempt),
+        max_attempts=max_attempts,
+        jitter=random.random(),  # noqa: S311 - spreads retries, guards nothing
+    )
+    if isinstance(decision, GiveUp):
+        message = (
+            f"The worker died {decision.lost_attempts} times in a row while it ran this job, without progress."
+            if decision.lost_attempts >= max_attempts
+            else f"The worker died in each of {job.attempt} attempts at this job."
+        )
+        return states.FAIL, {
+            "lost_attempts": decision.lost_attempts,
+            "error_code": LOST_CODE,
+            "error_message": message,
+        }
+    return states.REQUEUE, {
+        "lost_attempts": decision.lost_attempts,
+        "available_at": func.now() + decision.delay,
+        "rung_at": None,
+    }
+
+
+def expire(session: Session, limit: int) -> list[Move]:
+    """End jobs whose time to start has passed."""
+    due = (Job.status == states.Status.QUEUED, Job.expires_at <= func.now(), Job.started_at.is_(None))
+    return _each(session, states.EXPIRE, due, {}, limit)
+
+
+def stop_overdue(session: Session, limit: int) -> list[Move]:
+    """End jobs whose total time has passed between two attempts."""
+    due = (Job.status == states.Status.QUEUED, Job.deadline_at <= func.now())
+    return _each(session, states.STOP_EARLY, due, {"incomplete_reason": IncompleteReason.TOTAL_TIMEOUT}, limit)
+
+
+def _each(
+    session: Session, transition: Transition, due: tuple[Any, ...], values: dict[str, Any], limit: int
+) -> list[Move]:
+    ids = session.scalars(select(Job.id).where(*due).limit(limit).with_for_update(skip_locked=True)).all()
+    moves = [move(session, job_id, transition, *due, values=values) for job_id in ids]
+    return [found for found in moves if found]
+
+
+def delete_finished(session: Session, older_than: timedelta, limit: int) -> int:
+    """Drop jobs that ended longer ago than the retention, with their logs. Returns how many."""
+    ids = session.scalars(
+        select(Job.id)
+        .where(Job.finished_at < func.now() - older_than)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    ).all()
+    log.erase(session, ids)
+    return len(ids)

@@ -1,0 +1,21 @@
+"""The Redis connection of this process. Redis holds what may be lost: doorbells and live tails."""
+
+from functools import cache
+
+import redis
+
+from config.settings import settings
+
+RedisError = redis.RedisError
+
+
+@cache
+def client() -> redis.Redis:
+    """A pooled client, made at first use, hence after a fork. A dead peer is noticed within seconds."""
+    return redis.Redis.from_url(
+        settings().redis_url,
+        socket_connect_timeout=2,
+        socket_timeout=5,
+        socket_keepalive=True,
+        health_check_interval=15,
+    )

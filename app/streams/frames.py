@@ -1,0 +1,94 @@
+"""What a follower receives: one JSON object a frame, the same bytes over SSE, WebSocket and long-poll. Pure.
+
+A frame covers the sequence numbers `first_seq..seq` of its job's log (`first_seq` is left out of the JSON
+where it equals `seq`). A follower that has seen a frame asks to go on after its `seq`. Offsets are in
+characters (Unicode code points) of the output text.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from app.jobs.log import REWIND
+from app.jobs.states import TERMINAL_EVENT_TYPES
+from app.jobs.tables import JobEvent, JobSegment
+
+DELTA: Final = "output.delta"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    first_seq: int
+    seq: int
+    type: str
+    body: bytes
+
+    @property
+    def is_last(self) -> bool:
+        return self.type in TERMINAL_EVENT_TYPES
+
+
+def encode(first_seq: int, seq: int, kind: str, fields: dict[str, Any]) -> Frame:
+    span = {} if first_seq == seq else {"first_seq": first_seq}
+    return Frame(first_seq, seq, kind, _json({"type": kind, "seq": seq, **span, **fields}))
+
+
+def decode(body: bytes) -> Frame:
+    """A frame from its JSON. Raises `ValueError` or `KeyError` on anything else."""
+    fields = orjson.loads(body)
+    return Frame(fields.get("first_seq", fields["seq"]), fields["seq"], fields["type"], body)
+
+
+def delta(first_seq: int, seq: int, offset: int, text: str, logprobs: list[Any] | None = None) -> Frame:
+    fields: dict[str, Any] = {"offset": offset, "delta": text}
+    if logprobs is not None:
+        fields["logprobs"] = logprobs
+    return encode(first_seq, seq, DELTA, fields)
+
+
+def of_row(row: JobEvent | JobSegment, cursor: int) -> Iterator[Frame]:
+    """The frames of a stored row for a follower that has seen everything up to `cursor`."""
+    if isinstance(row, JobSegment):
+        yield _rest_of_segment(row, cursor)
+        return
+    if row.first_seq <= cursor < row.seq - 1:
+        # This follower was shown output that a lost worker never stored, and that the event voids.
+        yield encode(cursor + 1, row.seq - 1, REWIND, {"offset": row.data["output_offset"]})
+        cursor = row.seq - 1
+    yield of_event(row, max(row.first_seq, cursor + 1))
+
+
+def of_event(event: JobEvent, first_seq: int | None = None) -> Frame:
+    status = event.type.removeprefix("job.")
+    named = {"status": status} if status != event.type else {}
+    return encode(
+        event.first_seq if first_seq is None else first_seq,
+        event.seq,
+        event.type,
+        {"job_id": event.job_id, "at": event.created_at, **named, **event.data},
+    )
+
+
+def _rest_of_segment(segment: JobSegment, cursor: int) -> Frame:
+    """A segment without what lies at or before the cursor."""
+    skip = max(0, cursor + 1 - segment.first_seq)
+    cut = segment.ends[skip - 1] if skip else 0
+    logprobs = None
+    if segment.logprobs is not None:
+        logprobs = [entry for one in segment.logprobs[skip:] for entry in one]
+    return delta(segment.first_seq + skip, segment.seq, segment.char_offset + cut, segment.text[cut:], logprobs)
+
+
+# Line separators that JSON allows raw and that cut a line in common clients (str.splitlines, httpx).
+_LINE_BREAKS: Final = {c: f"\\u{ord(c):04x}".encode() for c in "\u2028\u2029\u0085"}
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    body = orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+    for char, escaped in _LINE_BREAKS.items():
+        raw = char.encode()
+        if raw in body:
+            body = body.replace(raw, escaped)
+    return body

@@ -1,0 +1,9 @@
+"""Every feature's tables, imported in one place so that foreign keys resolve and Alembic sees all of them."""
+
+from app.accounts.tables import Account, ApiKey
+from app.db import Base
+from app.jobs.tables import Job, JobEvent, JobSegment, Worker
+
+metadata = Base.metadata
+
+__all__ = ["Account", "ApiKey", "Job", "JobEvent", "JobSegment", "Worker", "metadata"]
