@@ -28,7 +28,7 @@ def engine() -> Engine:
     """The process's engine, made at first use, hence after a fork."""
     return create_engine(
         sqlalchemy_url(settings().database_url),
-        pool_size=settings().web_pool_size,
+        pool_size=settings().pool_size,
         max_overflow=0,
         pool_timeout=10,
         pool_pre_ping=True,

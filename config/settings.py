@@ -31,12 +31,13 @@ class Settings(BaseSettings):
     database_url: str = Field("", validation_alias=AliasChoices("DATABASE_URL", "LONGHAUL_DATABASE_URL"))
     redis_url: str = Field("", validation_alias=AliasChoices("REDIS_URL", "LONGHAUL_REDIS_URL"))
 
+    pool_size: int = 10  # database connections of one process
+
     # Web
     host: str = "127.0.0.1"
     port: int = 8000
     url: str = ""  # how clients reach the web process, where a proxy makes it differ from host and port
     web_workers: int = 1
-    web_pool_size: int = 10  # database connections of one web process
     allowed_origins: list[str] = []  # besides our own: browser pages that may open a WebSocket
     max_followers: int = 20_000  # streams that one web process holds at once
     max_wait_seconds: float = 60.0  # longest long-poll

