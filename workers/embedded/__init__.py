@@ -9,10 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workers.embedded.postgres import Postgres
-from workers.embedded.server import Server, ServerFailed
+from workers.embedded.server import Server, ServerFailed, is_free
 from workers.embedded.valkey import Valkey
 
-__all__ = ["SERVERS", "Postgres", "Server", "ServerFailed", "Valkey", "running_postgres", "running_valkey"]
+__all__ = [
+    "SERVERS",
+    "Postgres",
+    "Server",
+    "ServerFailed",
+    "Valkey",
+    "is_free",
+    "running_postgres",
+    "running_valkey",
+]
 
 SERVERS: dict[str, type[Server]] = {kind.name: kind for kind in (Postgres, Valkey)}
 

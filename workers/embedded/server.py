@@ -16,6 +16,7 @@ from typing import IO, ClassVar, Final, Self
 
 import psutil
 
+from workers.failures import StartFailed
 from workers.leash import die_with_parent
 
 HOST: Final = "127.0.0.1"
@@ -29,7 +30,7 @@ Process = subprocess.Popen[bytes]
 Output = IO[bytes] | int | None
 
 
-class ServerFailed(Exception):
+class ServerFailed(StartFailed):
     """An embedded server did not start; the message is one plain sentence."""
 
 
@@ -149,11 +150,12 @@ class Server(ABC):
         return None
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, host: str = HOST) -> bool:
+    """Whether a server could listen there now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True
