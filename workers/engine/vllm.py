@@ -1,0 +1,234 @@
+"""vLLM in this process, and with `vllm_penalties` the only importer of vllm. It turns calls into requests of
+token ids and vLLM's outputs into deltas; text is made by our own decoder, so detokenising is off. Jobs, streams
+and the database are unknown here. Set its environment (`loading`) before importing it.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import re
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from jinja2 import TemplateError
+from transformers import AutoTokenizer
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.exceptions import (
+    MaxQueuedTokensError,
+    QueueOverflowError,
+    RetryableRequestError,
+    VLLMClientError,
+    VLLMError,
+)
+from vllm.inputs.engine import tokens_input
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from config.catalogue import ModelSpec
+from workers.engine import (
+    Call,
+    Decoder,
+    Delta,
+    EngineBusy,
+    EngineDead,
+    EngineStartFailed,
+    FinishReason,
+    Message,
+    PromptRejected,
+    Sampling,
+    TokenLogprob,
+)
+from workers.engine.calls import find_ending, plain_messages, tokens_left
+from workers.engine.decoding import Vocabulary, read_vocabulary
+from workers.engine.vllm_penalties import penalties_of, processor_name
+
+_FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+
+class VllmEngine:
+    """An `Engine`. Start it on a thread that lives as long as the process (see `orphans`)."""
+
+    def __init__(self, spec: ModelSpec, slots: int) -> None:
+        self.spec = spec
+        self.slots = slots
+        self._llm: Any = None
+        self._tokenizer: Any = None
+        self._template_lock = threading.Lock()  # a Hugging Face tokenizer is not safe to share
+        self._vocabulary = Vocabulary([], frozenset())
+        self._eos_ids: frozenset[int] = frozenset()
+        self._is_seed_by_position = False
+
+    async def start(self) -> None:
+        logging.getLogger("vllm").setLevel(logging.WARNING)
+        try:
+            self._load()
+        except (VLLMError, RuntimeError, ValueError, OSError, ImportError) as error:
+            raise EngineStartFailed(f"vLLM did not start {self.spec.name}: {error}") from error
+
+    def _load(self) -> None:
+        # The constructor needs the running loop: it ties its sockets and its output task to it.
+        config = _engine_args(self.spec, self.slots).create_engine_config(UsageContext.OPENAI_API_SERVER)
+        if config.speculative_config:
+            raise ValueError("Speculative decoding cannot continue an answer that has penalties.")
+        # Model runner V2 draws random numbers by seed and position, V1 by seed and step of this request.
+        self._is_seed_by_position = config.use_v2_model_runner
+        config.model_config.logits_processors = [processor_name(is_runner_v2=config.use_v2_model_runner)]
+        self._tokenizer = AutoTokenizer.from_pretrained(self.spec.weights_path)
+        self._vocabulary = read_vocabulary(
+            self._tokenizer.backend_tokenizer, config.model_config.get_vocab_size()
+        )
+        self._eos_ids = _eos_ids(config.model_config, self._tokenizer)
+        self._llm = AsyncLLM.from_vllm_config(
+            config, usage_context=UsageContext.OPENAI_API_SERVER, disable_log_stats=True
+        )
+
+    async def stop(self) -> None:
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            await asyncio.to_thread(llm.shutdown)
+
+    def check(self) -> None:
+        if self._llm is None or self._llm.errored:
+            raise EngineDead(f"The vLLM engine of {self.spec.name} is gone.")
+
+    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+        messages = plain_messages(prompt)
+        try:
+            with self._template_lock:
+                ids: list[int] = self._tokenizer.apply_chat_template(
+                    messages, add_generation_prompt=True, tokenize=True, return_dict=False
+                )
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise PromptRejected(f"The model's chat template refuses these messages: {error}") from error
+        return ids
+
+    def decoder(self, prompt_ids: Sequence[int]) -> Decoder:  # noqa: ARG002 - bytes need no context
+        return self._vocabulary.decoder()
+
+    def token_text(self, token_id: int) -> str:
+        return self._vocabulary.token_text(token_id)
+
+    async def generate(self, call: Call) -> AsyncGenerator[Delta]:
+        if ending := find_ending(call, self._eos_ids, self.spec.context_tokens):
+            yield Delta((), finish=ending)
+            return
+        self.check()
+        request_id = f"{call.id}:{uuid4().hex}"
+        is_over = False
+        try:
+            outputs = self._llm.generate(_prompt(call), self._params(call), request_id)
+            async with contextlib.aclosing(outputs):
+                async for output in outputs:
+                    delta = _delta(output, call.sampling)
+                    is_over = delta.finish is not None
+                    yield delta
+        except EngineDeadError as error:
+            raise EngineDead(f"The vLLM engine of {self.spec.name} died.") from error
+        except (QueueOverflowError, MaxQueuedTokensError, RetryableRequestError) as error:
+            raise EngineBusy(str(error)) from error
+        except VLLMClientError as error:
+            raise PromptRejected(_safe_message(error)) from error
+        finally:
+            if not is_over:
+                await self._abort(request_id)
+
+    async def _abort(self, request_id: str) -> None:
+        """Closing vLLM's generator aborts the request, but not when that happens while it still adds
+        the request (vllm#57061).
+        """
+        if self._llm is not None:
+            with contextlib.suppress(EngineDeadError):
+                await asyncio.shield(self._llm.abort(request_id))
+
+    def _params(self, call: Call) -> Any:
+        sampling, prior = call.sampling, len(call.prior_ids)
+        left = tokens_left(call, self.spec.context_tokens)
+        seed = sampling.seed
+        if seed is not None and prior and not self._is_seed_by_position:
+            seed = _derived_seed(seed, prior)
+        return SamplingParams(
+            max_tokens=left,
+            min_tokens=min(left, max(0, sampling.min_tokens - prior)),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            seed=seed,
+            logit_bias=sampling.logit_bias or None,
+            logprobs=sampling.logprobs,
+            ignore_eos=sampling.ignore_eos,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            structured_outputs=_structured_outputs(sampling),
+            **penalties_of(call),
+        )
+
+
+def _engine_args(spec: ModelSpec, slots: int) -> Any:
+    defaults = {
+        "model": spec.weights_path,
+        "served_model_name": spec.name,
+        "max_model_len": spec.context_tokens,
+        "max_num_seqs": slots,
+        "enable_prefix_caching": True,
+        # One backend for good: left open, the first request would choose it. Small models asked for JSON
+        # can go on with spaces without end.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    return AsyncEngineArgs(**(defaults | spec.engine_options))
+
+
+def _eos_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
+    named = model_config.try_get_generation_config().get("eos_token_id")
+    ids = named if isinstance(named, list) else [named]
+    return frozenset(token_id for token_id in [*ids, tokenizer.eos_token_id] if token_id is not None)
+
+
+def _prompt(call: Call) -> Any:
+    return tokens_input([*call.prompt_ids, *call.prior_ids], cache_salt=call.cache_salt or None)
+
+
+def _structured_outputs(sampling: Sampling) -> Any:
+    if sampling.json_schema is not None:
+        return StructuredOutputsParams(json=sampling.json_schema)
+    return StructuredOutputsParams(json_object=True) if sampling.json_object else None
+
+
+def _derived_seed(seed: int, position: int) -> int:
+    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1  # torch takes 63 bits
+
+
+def _delta(output: Any, sampling: Sampling) -> Delta:
+    completion = output.outputs[0]
+    finish = None
+    if completion.finish_reason is not None:
+        finish = _FINISHES.get(completion.finish_reason)
+        if finish is None and sampling.is_structured:
+            raise PromptRejected("The engine could not follow this JSON schema.")
+        if finish is None:
+            raise RuntimeError(f"vLLM ended a call with {completion.finish_reason!r}.")
+    logprobs = _logprobs(completion, sampling.logprobs) if sampling.logprobs is not None else ()
+    return Delta(completion.token_ids, logprobs, finish, output.num_cached_tokens)
+
+
+def _logprobs(completion: Any, count: int) -> list[TokenLogprob]:
+    """Given is a dict for each token: the chosen one and the `count` best, which may be one of them."""
+    return [
+        TokenLogprob(
+            token_id,
+            found[token_id].logprob,
+            tuple(sorted(((i, p.logprob) for i, p in found.items()), key=lambda pair: -pair[1])[:count]),
+        )
+        for token_id, found in zip(completion.token_ids, completion.logprobs, strict=True)
+    ]
+
+
+def _safe_message(error: Exception) -> str:
+    """The error's own words, without its source locations."""
+    return re.sub(r"\[[\d:]+\] \S+:\d+: ", "", str(error).partition("\n")[0])[:300]
