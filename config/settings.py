@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = 8000
     url: str = ""  # how clients reach the web process, where a proxy makes it differ from host and port
+    api_key: str = ""  # of the commands that are clients of it
     web_workers: int = 1
     allowed_origins: list[str] = []  # besides our own: browser pages that may open a WebSocket
     max_followers: int = 20_000  # streams that one web process holds at once
