@@ -22,9 +22,38 @@ MODELS = ROOT / "var" / "models"
 MODELS.mkdir(parents=True, exist_ok=True)
 (VAR_DIR / "models").symlink_to(MODELS)
 
+# The shipped catalogue, and a model whose prompts may ask for faults.
+CATALOGUE = VAR_DIR / "catalogue.toml"
+CATALOGUE.write_text(
+    (ROOT / "config" / "catalogue.toml").read_text()
+    + """
+[models.faulty]
+engine = "simulated"
+context_tokens = 4096
+slots = 8
+default_output_tokens = 64
+
+[models.faulty.engine_options]
+cues = true
+step_seconds = 0.005
+prefill_tokens_per_second = 100000
+"""
+)
+
+TEST_SETTINGS = {
+    "LONGHAUL_VAR_DIR": str(VAR_DIR),
+    "LONGHAUL_CATALOGUE": str(CATALOGUE),
+    "LONGHAUL_MODEL": "faulty",
+    "LONGHAUL_LEASE_SECONDS": "2",
+    "LONGHAUL_HEARTBEAT_SECONDS": "0.4",
+    "LONGHAUL_SEGMENT_INTERVAL_SECONDS": "0.1",
+    "LONGHAUL_JANITOR_INTERVAL_SECONDS": "0.1",
+    "LONGHAUL_RING_AFTER_SECONDS": "1",
+    "LONGHAUL_DRAIN_SECONDS": "1",
+}
 for name in [name for name in os.environ if name.startswith("LONGHAUL_")]:
     del os.environ[name]
-os.environ["LONGHAUL_VAR_DIR"] = str(VAR_DIR)
+os.environ.update(TEST_SETTINGS)
 
 
 @pytest.fixture(scope="session")
@@ -48,15 +77,14 @@ def services() -> Iterator[dict[str, str]]:
                 stack.callback(os.environ.pop, variable)
         settings.cache_clear()
         command.upgrade(Config(toml_file=ROOT / "pyproject.toml"), "head")
-        names = ("DATABASE_URL", "REDIS_URL", "LONGHAUL_VAR_DIR")
-        yield {name: os.environ[name] for name in names}
+        yield {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", *TEST_SETTINGS)}
         from app.db import engine
 
         engine().dispose()
 
 
 @pytest.fixture
-def clean(services: dict[str, str]) -> Iterator[dict[str, str]]:
+def clean(services: dict[str, str]) -> dict[str, str]:
     """`services`, emptied."""
     from sqlalchemy import text
 
@@ -67,7 +95,7 @@ def clean(services: dict[str, str]) -> Iterator[dict[str, str]]:
     with transaction() as session:
         session.execute(text(f"TRUNCATE {', '.join(metadata.tables)} CASCADE"))
     client().flushdb()
-    yield services
+    return services
 
 
 @pytest.fixture
@@ -106,7 +134,7 @@ def make_job(make_account: Callable[..., Any]) -> Callable[..., Any]:
 
     def make(account: str = "alice", idempotency_key: str | None = None, **body: Any) -> Any:
         request = JobRequest(
-            **{"model": "simulated", "input": "Say something.", "max_output_tokens": 64, **body}
+            **{"model": "faulty", "input": "Say something.", "max_output_tokens": 64, **body}
         )
         draft = Draft(
             account_id=make_account(account).id,

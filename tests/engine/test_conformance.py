@@ -1,0 +1,352 @@
+"""What every engine must do. A prompt's cues (`[[tokens=8]]`) direct the simulated engine and are plain text
+to a model.
+"""
+
+import asyncio
+import itertools
+import json
+import time
+
+import jsonschema
+import pytest
+
+from workers.engine import FinishReason, PromptRejected
+from workers.engine.simulated_words import VOCABULARY
+
+SHORT = {"simulated": "What is the capital of France? [[tokens=8]]", "vllm": "What is the capital of France?"}
+PENALTIES = {
+    "no penalties": {},
+    "presence and frequency": {"presence_penalty": 1.2, "frequency_penalty": 0.7},
+    "all three": {"presence_penalty": 0.8, "frequency_penalty": 0.5, "repetition_penalty": 1.3},
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture
+def short(subject) -> str:
+    """A prompt whose answer ends by itself, soon."""
+    return SHORT[subject.engine.spec.engine]
+
+
+def test_the_last_delta_and_no_other_carries_the_finish(subject):
+    answer = subject.answer(max_tokens=30)
+
+    assert [delta.finish for delta in answer.deltas[:-1]] == [None] * (len(answer.deltas) - 1)
+    assert answer.finish is FinishReason.LENGTH
+    assert len(answer.ids) == 30
+    assert subject.text(answer.ids).strip()
+
+
+def test_tokens_come_one_by_one_to_a_reader_who_keeps_up(subject):
+    answer = subject.answer(max_tokens=30)
+
+    assert len(answer.deltas) > 15
+
+
+def test_a_late_reader_gets_every_token_in_longer_deltas(subject):
+    prompt_reader = subject.answer(max_tokens=40)
+
+    async def read_late():
+        ids, deltas = [], 0
+        async for delta in subject.engine.generate(subject.call(max_tokens=40)):
+            ids += delta.token_ids
+            deltas += 1
+            await asyncio.sleep(0.5 if deltas == 1 else 0)
+        return ids, deltas
+
+    ids, deltas = subject.loop.run(read_late())
+    assert ids == prompt_reader.ids
+    assert deltas < len(prompt_reader.deltas)
+
+
+def test_an_answer_that_ends_by_itself_finishes_with_stop_and_its_end_decodes_to_no_text(subject, short):
+    answer = subject.answer(short)
+
+    assert answer.finish is FinishReason.STOP
+    assert subject.text(answer.ids[-1:]) == ""
+    assert subject.text(answer.ids) == subject.text(answer.ids[:-1])
+
+
+def test_min_tokens_keeps_an_answer_from_ending(subject, short):
+    natural = subject.answer(short).ids
+
+    longer = subject.answer(short, min_tokens=len(natural) + 12).ids
+
+    assert len(longer) >= len(natural) + 12
+    assert natural[-1] not in longer[: len(natural) + 12]
+
+
+def test_ignore_eos_goes_on_to_max_tokens(subject, short):
+    answer = subject.answer(short, ignore_eos=True, max_tokens=50)
+
+    assert (len(answer.ids), answer.finish) == (50, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("penalties", PENALTIES.values(), ids=PENALTIES)
+@pytest.mark.parametrize("cut", [1, 20, 40, 59])
+def test_a_resumed_answer_equals_the_undisturbed_one(subject, penalties, cut):
+    whole = subject.answer(min_tokens=60, **penalties).ids
+
+    rest = subject.answer(min_tokens=60, prior=whole[:cut], **penalties)
+
+    assert whole[:cut] + rest.ids == whole
+    assert rest.finish is FinishReason.LENGTH
+
+
+def test_penalties_change_a_model_s_answer(subject):
+    if subject.engine.spec.engine == "simulated":
+        assert subject.answer(presence_penalty=2.0).ids == subject.answer().ids
+    else:
+        assert subject.answer(presence_penalty=2.0).ids != subject.answer().ids
+
+
+@pytest.mark.parametrize("cut", [1, 4])
+def test_a_resumed_answer_ends_where_the_undisturbed_one_ends(subject, short, cut):
+    whole = subject.answer(short)
+
+    rest = subject.answer(short, prior=whole.ids[:cut])
+
+    assert whole.ids[:cut] + rest.ids == whole.ids
+    assert rest.finish is FinishReason.STOP
+
+
+def test_min_tokens_counts_from_the_first_attempt_s_first_token(subject, short):
+    natural = subject.answer(short).ids
+    at_least = len(natural) + 12
+    whole = subject.answer(short, min_tokens=at_least).ids
+
+    rest = subject.answer(short, min_tokens=at_least, prior=whole[:5]).ids
+
+    assert whole[:5] + rest == whole
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 2])
+def test_an_answer_cut_inside_an_emoji_goes_on_without_repeating_anything(subject, missing_bytes):
+    prior = subject.encode_plain("Look, a cat: 😸")[:-missing_bytes]
+    decoder = subject.engine.decoder(subject.engine.encode("Tell me a long story about the sea."))
+    seen = "".join(decoder.step(token) for token in prior)
+
+    rest = subject.answer(prior=prior, max_tokens=len(prior) + 10).ids
+
+    seen += "".join(decoder.step(token) for token in rest) + decoder.flush()
+    assert seen == subject.text([*prior, *rest])
+    assert seen.count("Look, a cat: ") == 1
+    assert "long story" not in seen
+
+
+def test_text_does_not_depend_on_where_its_tokens_are_cut(subject):
+    ids = subject.encode_plain("naïve 🦊 and 東京, then 👩‍🚀\n\tend ✓")
+    assert subject.text(ids) == "naïve 🦊 and 東京, then 👩‍🚀\n\tend ✓"
+
+    for cut in range(len(ids) + 1):
+        decoder = subject.engine.decoder([])
+        before = "".join(decoder.step(token) for token in ids[:cut])
+        again = subject.engine.decoder([])
+        assert "".join(again.step(token) for token in ids[:cut]) == before
+        after = "".join(again.step(token) for token in ids[cut:]) + again.flush()
+        assert before + after == subject.text(ids)
+
+
+def test_bytes_that_never_become_a_character_are_shown_as_a_replacement_at_the_end(subject):
+    ids = subject.encode_plain("a 😸")
+    decoder = subject.engine.decoder([])
+
+    text = "".join(decoder.step(token) for token in ids[:-1])
+
+    assert text == "a "
+    assert decoder.flush() == "\ufffd"
+
+
+def test_an_answer_that_earlier_attempts_ended_finishes_at_once(subject, short):
+    whole = subject.answer(short).ids
+
+    ended = subject.answer(short, prior=whole)
+    full = subject.answer(prior=whole[:5], max_tokens=5)
+
+    assert (ended.ids, ended.finish) == ([], FinishReason.STOP)
+    assert (full.ids, full.finish) == ([], FinishReason.LENGTH)
+
+
+def test_the_context_bounds_an_answer(subject):
+    context = subject.engine.spec.context_tokens
+    filler = subject.encode_plain(" and so on")
+    prompt = list(itertools.islice(itertools.cycle(filler), context - 7))
+
+    answer = subject.answer(prompt, max_tokens=100, ignore_eos=True)
+
+    assert (len(answer.ids), answer.finish) == (7, FinishReason.LENGTH)
+
+
+def test_a_prompt_that_fills_the_context_is_rejected_in_words_for_its_author(subject):
+    context = subject.engine.spec.context_tokens
+    prompt = list(itertools.islice(itertools.cycle(subject.encode_plain(" and so on")), context))
+
+    with pytest.raises(PromptRejected, match=rf"{context} tokens"):
+        subject.answer(prompt)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[{"type": "image_url", "image_url": {"url": "x"}}], 5, [7]],
+    ids=["an image", "a number", "a part"],
+)
+def test_contents_that_are_not_text_are_rejected(subject, content):
+    with pytest.raises(PromptRejected):
+        subject.engine.encode([{"role": "user", "content": content}])
+
+
+def test_a_string_is_a_single_user_message_and_text_parts_are_joined(subject):
+    encode = subject.engine.encode
+
+    assert encode("Hello") == encode([{"role": "user", "content": "Hello"}])
+    assert encode("a\nb") == encode(
+        [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    )
+
+
+def test_a_json_schema_is_followed(subject):
+    answer = subject.answer("Give me a person as JSON.", json_schema=SCHEMA, max_tokens=100)
+
+    jsonschema.validate(json.loads(subject.text(answer.ids)), SCHEMA)
+    assert answer.finish is FinishReason.STOP
+
+
+def test_a_json_object_parses(subject):
+    answer = subject.answer("Give me the JSON object {}", json_object=True, max_tokens=200)
+
+    if answer.finish is FinishReason.STOP:
+        assert isinstance(json.loads(subject.text(answer.ids)), dict)
+    assert subject.text(answer.ids).startswith("{")
+
+
+def test_a_schema_that_cannot_be_followed_is_rejected_and_the_engine_lives_on(subject):
+    with pytest.raises(PromptRejected, match="nonsense") as caught:
+        subject.answer(json_schema={"type": "nonsense"})
+
+    assert "/" not in str(caught.value)
+    subject.engine.check()
+    assert len(subject.answer(max_tokens=5).ids) == 5
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_each_token_has_its_logprob_and_as_many_alternatives_as_asked_for(subject, count):
+    answer = subject.answer(logprobs=count, max_tokens=6)
+
+    assert [logprob.token_id for logprob in answer.logprobs] == answer.ids
+    for logprob in answer.logprobs:
+        assert logprob.logprob <= 0
+        assert len(logprob.top) == count
+        assert [value for _, value in logprob.top] == sorted((v for _, v in logprob.top), reverse=True)
+        if count:
+            assert logprob.top[0] == (logprob.token_id, logprob.logprob)
+
+
+def test_no_logprobs_come_unasked(subject):
+    assert subject.answer(max_tokens=3).logprobs == []
+
+
+def test_a_token_has_a_text_of_its_own_even_if_it_is_special(subject, short):
+    whole = subject.answer(short).ids
+
+    assert subject.engine.token_text(whole[0]) == subject.text(whole[:1])
+    assert subject.engine.token_text(whole[-1]).startswith("<|")
+
+
+def test_a_seed_repeats_chance_and_no_seed_does_not(subject):
+    same = [subject.answer(temperature=1.0, seed=7, max_tokens=30).ids for _ in range(2)]
+    free = [subject.answer(temperature=1.0, max_tokens=30).ids for _ in range(2)]
+
+    assert same[0] == same[1]
+    assert free[0] != free[1]
+    assert subject.answer(temperature=1.0, seed=8, max_tokens=30).ids != same[0]
+
+
+def test_a_seeded_answer_goes_on_the_same_way_each_time_it_is_resumed(subject):
+    whole = subject.answer(temperature=1.0, seed=7, max_tokens=30).ids
+
+    rests = [subject.answer(temperature=1.0, seed=7, max_tokens=30, prior=whole[:10]).ids for _ in range(2)]
+
+    assert rests[0] == rests[1]
+    assert len(rests[0]) <= 20
+
+
+def test_a_prompt_seen_before_is_found_in_the_cache_under_its_own_salt_alone(subject):
+    prompt = "The sea was calm that day. " * 60
+
+    cached = [subject.answer(prompt, salt=salt, max_tokens=2).deltas[0].cached_tokens for salt in "aab"]
+
+    assert cached[0] == 0
+    assert cached[1] > 0
+    assert cached[2] == 0
+
+
+def test_calls_at_once_share_the_engine_s_steps(subject):
+    def seconds(count):
+        calls = [subject.call(f"Story number {n}", max_tokens=40, ignore_eos=True) for n in range(count)]
+        started_at = time.monotonic()
+        answers = subject.answers(calls)
+        assert all(len(answer.ids) == 40 for answer in answers)
+        return time.monotonic() - started_at
+
+    one = min(seconds(1) for _ in range(2))
+    assert seconds(8) < 5 * one
+
+
+def test_more_calls_than_slots_wait_their_turn(subject):
+    calls = [subject.call(f"Story number {n}", max_tokens=10, ignore_eos=True) for n in range(11)]
+
+    assert [len(answer.ids) for answer in subject.answers(calls)] == [10] * 11
+
+
+@pytest.mark.parametrize("how", ["close", "cancel"])
+def test_a_call_that_nobody_reads_any_more_frees_its_slot(subject, how):
+    """Calls that would hold every slot for minutes are given up; a new one finds room at once."""
+
+    async def give_up():
+        calls = [
+            subject.call(f"Story {n}", max_tokens=1500, ignore_eos=True) for n in range(subject.engine.slots)
+        ]
+        if how == "close":
+            await asyncio.gather(*(subject.read(call, most_tokens=2) for call in calls))
+        else:
+            readers = [asyncio.ensure_future(subject.read(call)) for call in calls]
+            await asyncio.sleep(0.3)
+            for reader in readers:
+                reader.cancel()
+            ended = await asyncio.gather(*readers, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+        started_at = time.monotonic()
+        await subject.read(subject.call("Hello", max_tokens=2))
+        return time.monotonic() - started_at
+
+    assert subject.loop.run(give_up()) < 2
+
+
+def test_a_call_closed_before_its_first_delta_leaves_nothing_behind(subject):
+    async def close_early():
+        for _ in range(3 * subject.engine.slots):
+            deltas = subject.engine.generate(subject.call(max_tokens=1500, ignore_eos=True))
+            waiting = asyncio.ensure_future(anext(deltas))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await deltas.aclose()
+        return await subject.read(subject.call("Hello", max_tokens=3, ignore_eos=True))
+
+    assert len(subject.loop.run(close_early(), timeout=20).ids) == 3
+
+
+def test_a_running_engine_passes_its_check(subject):
+    subject.engine.check()
+
+
+def test_the_simulated_vocabulary_speaks_every_kind_of_token():
+    text = VOCABULARY.decode(range(len(VOCABULARY.pieces)))
+
+    assert "harbours" in text
+    assert "東京" in text
