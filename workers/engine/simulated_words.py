@@ -33,12 +33,12 @@ VOCABULARY = Vocabulary(
     frozenset(range(_BYTE)),
 )
 
-# An emoji is F0 9F 98 and one of 64 last bytes: what may follow each byte keeps it whole.
+# An emoji is F0 9F 98 and a last byte, which must not be one of those: the byte before says what follows.
 _EMOJI = _BYTE + 0xF0
 _FOLLOWERS = {
     _EMOJI: [_BYTE + 0x9F],
     _BYTE + 0x9F: [_BYTE + 0x98],
-    _BYTE + 0x98: [_BYTE + last for last in range(0x80, 0xC0)],
+    _BYTE + 0x98: [_BYTE + last for last in range(0x80, 0xC0) if last not in {0x98, 0x9F}],
 }
 _PROSE = [*_WORD_IDS.values(), *_WORD_IDS.values(), _EMOJI, *(_WORD_IDS[stop] for stop in ".,.,.,.,")]
 _EMOTIONAL = [*_PROSE, *[_EMOJI] * len(_PROSE)]
