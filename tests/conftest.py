@@ -133,9 +133,7 @@ def make_job(make_account: Callable[..., Any]) -> Callable[..., Any]:
     from app.jobs.requests import JobRequest
 
     def make(account: str = "alice", idempotency_key: str | None = None, **body: Any) -> Any:
-        request = JobRequest(
-            **{"model": "faulty", "input": "Say something.", "max_output_tokens": 64, **body}
-        )
+        request = JobRequest(**{"model": "faulty", "input": "Say something.", "max_output_tokens": 64, **body})
         draft = Draft(
             account_id=make_account(account).id,
             kind=request.kind,

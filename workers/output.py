@@ -32,7 +32,7 @@ class TextAssembler:
         """The text that may be shown now."""
         self.tokens += 1
         text = self._decoder.step(token_id)
-        if not text:
+        if not text or self.is_stopped:
             return ""
         if not text.isascii() or "\x00" in text:
             text = _UNSTORABLE.sub(REPLACEMENT, text)
