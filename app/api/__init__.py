@@ -1,0 +1,21 @@
+"""The HTTP and WebSocket edge, and the only Flask code: parse, authorise, call one verb, shape the answer."""
+
+from flask import Flask
+
+from app.api import errors, events, health, jobs, models, openapi, request_ids, stream, tickets
+from config.logging import configure_logging
+from config.settings import settings
+
+
+def create_app() -> Flask:
+    """The WSGI application."""
+    configure_logging()
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = settings().max_body_bytes
+    app.url_map.strict_slashes = False
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
+    request_ids.init_app(app)
+    errors.init_app(app)
+    for feature in (jobs, events, stream, tickets, models, health, openapi):
+        app.register_blueprint(feature.blueprint)
+    return app

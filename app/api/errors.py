@@ -1,0 +1,114 @@
+"""Every error as OpenAI's envelope, and the one table from domain error to HTTP status."""
+
+from typing import ClassVar, Final
+
+import structlog
+from flask import Flask, Response, jsonify, request
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from werkzeug.exceptions import HTTPException
+
+from app.api.request_ids import request_id
+from app.jobs import errors as jobs
+
+log = structlog.get_logger(__name__)
+
+RETRY_AFTER_SECONDS: Final = "2"
+
+
+class ApiError(Exception):
+    """Something that only makes sense over HTTP."""
+
+    status: ClassVar[int] = 400
+    code: ClassVar[str] = "invalid_request"
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class BodyInvalid(ApiError):
+    code = "invalid_value"
+
+
+class KeyMissing(ApiError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class OriginForbidden(ApiError):
+    status = 403
+    code = "origin_forbidden"
+
+
+class TicketInvalid(ApiError):
+    status = 401
+    code = "invalid_ticket"
+
+
+class TooManyFollowers(ApiError):
+    status = 503
+    code = "too_many_followers"
+
+
+STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
+    jobs.JobNotFound: 404,
+    jobs.ModelNotFound: 404,
+    jobs.RequestInvalid: 400,
+    jobs.IdempotencyConflict: 409,
+    jobs.JobActive: 409,
+    jobs.IllegalTransition: 409,
+}
+_TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def init_app(app: Flask) -> None:
+    app.register_error_handler(ApiError, lambda e: envelope(e.status, str(e), e.code, e.param))
+    app.register_error_handler(jobs.JobError, _domain)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(OperationalError, _database_away)
+    app.register_error_handler(PoolTimeout, _database_away)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def envelope(status: int, message: str, code: str, param: str | None = None) -> Response:
+    """`{"error": {message, type, code, param}}` with the headers that clients act on."""
+    kind = _TYPE_BY_STATUS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    response = jsonify(error={"message": message, "type": kind, "code": code, "param": param})
+    response.status_code = status
+    if status == 409:
+        # The SDK retries a 409 unless told not to; no retry of ours can succeed.
+        response.headers["x-should-retry"] = "false"
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if status == 503:
+        response.headers["Retry-After"] = RETRY_AFTER_SECONDS
+    return response
+
+
+def _domain(error: jobs.JobError) -> Response:
+    return envelope(STATUS_BY_ERROR[type(error)], str(error), error.code, error.param)
+
+
+def _http(error: HTTPException) -> Response:
+    """Flask's and Werkzeug's own: unknown route, wrong method, body too big."""
+    status = error.code or 500
+    if status == 404:
+        message = f"Unknown request URL: {request.method} {request.path}."
+    else:
+        message = error.description or error.name
+    response = envelope(status, message, error.name.lower().replace(" ", "_"))
+    if status == 405 and (allowed := dict(error.get_headers()).get("Allow")):
+        response.headers["Allow"] = allowed
+    return response
+
+
+def _database_away(error: DBAPIError | PoolTimeout) -> Response:
+    log.warning("database.away", error=str(error))
+    return envelope(503, "The database cannot be reached right now.", "database_unavailable")
+
+
+def _unexpected(error: Exception) -> Response:
+    log.error("request.crashed", path=request.path, exc_info=error)
+    message = f"The server failed to handle the request. Quote this id when reporting it: {request_id()}."
+    return envelope(500, message, "internal_error")

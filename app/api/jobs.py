@@ -1,0 +1,225 @@
+"""`/v1/jobs`: submit, show, list, cancel, delete."""
+
+import hashlib
+import re
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from flask import Response, jsonify, request
+from pydantic import BaseModel, Field
+
+from app.api import views, waiting
+from app.api.auth import account_id, protected
+from app.api.bodies import parse_body, parse_query
+from app.api.describe import describe
+from app.api.errors import BodyInvalid
+from app.db import transaction
+from app.dispatch import ring
+from app.jobs import lifecycle, log, queries
+from app.jobs.errors import ModelNotFound, RequestInvalid
+from app.jobs.requests import JobRequest
+from app.jobs.states import Status
+from app.streams.announce import announce_after_commit, ask_to_cancel
+from config.catalogue import ModelSpec, catalogue
+from config.queues import Tier
+from config.settings import settings
+
+blueprint = protected("jobs")
+
+_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
+_PREFERRED_WAIT: Final = re.compile(r"(?:^|[,;\s])wait=(\d+(?:\.\d+)?)")
+_METADATA_FILTER: Final = re.compile(r"metadata\[(.+)\]")
+
+
+class WaitQuery(BaseModel):
+    wait: float | None = Field(None, ge=0, le=settings().max_wait_seconds, description="Long-poll, seconds.")
+
+
+class ListQuery(BaseModel):
+    status: Status | None = None
+    model: str | None = None
+    tier: Tier | None = None
+    created_after: datetime | None = Field(None, description="ISO 8601 or Unix seconds.")
+    created_before: datetime | None = None
+    after: str | None = Field(None, description="The last id of the page before.")
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+
+
+@blueprint.post("/v1/jobs")
+@describe(
+    "Submit a job",
+    body=JobRequest,
+    headers=(("Idempotency-Key", "The same key and body give the same job, running or done."),),
+    answers={
+        202: (views.JobAccepted, "Accepted: follow it at `urls`."),
+        200: (views.JobAccepted, "This Idempotency-Key was used before, with the same body: its job."),
+    },
+    errors=(400, 401, 404, 409, 413),
+)
+def submit() -> tuple[Response, int]:
+    wanted = parse_body(JobRequest)
+    spec = _model(wanted.model)
+    wanted = wanted.model_copy(update={"max_output_tokens": _output_limit(wanted, spec)})
+    body = wanted.model_dump(mode="json", by_alias=True)
+    draft = lifecycle.Draft(
+        account_id=account_id(),
+        kind=wanted.kind,
+        model=wanted.model,
+        tier=wanted.tier,
+        request=body,
+        metadata=wanted.metadata,
+        request_hash=hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest(),
+        idempotency_key=_idempotency_key(),
+        expires_after_seconds=wanted.expires_after_seconds,
+    )
+    with transaction() as session:
+        job, is_new = lifecycle.submit(session, draft)
+    if is_new:
+        ring(job.id, job.model, job.tier)
+    response = jsonify(views.accepted(job))
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    if not is_new:
+        response.headers["Idempotency-Replayed"] = "true"
+    return response, 202 if is_new else 200
+
+
+@blueprint.get("/v1/jobs/<job_id>")
+@describe(
+    "Show a job, or wait for its end",
+    query=WaitQuery,
+    headers=(("Prefer", "`wait=SECONDS`: as the query parameter."),),
+    answers={200: (views.JobView, "The job with its output so far.")},
+    errors=(400, 401, 404),
+)
+def show(job_id: str) -> Response:
+    seconds = _wanted_wait()
+    view = _view(job_id)
+    if seconds and not Status(view["status"]).is_terminal:
+        waiting.until_ended(job_id, view["last_seq"], seconds)
+        view = _view(job_id)
+    response = jsonify(view)
+    if "Prefer" in request.headers and seconds is not None:
+        response.headers["Preference-Applied"] = f"wait={seconds:g}"
+    return response
+
+
+@blueprint.get("/v1/jobs")
+@describe(
+    "List jobs",
+    query=ListQuery,
+    answers={200: (views.JobList, "A page. `metadata[KEY]=VALUE` filters by metadata.")},
+    errors=(400, 401),
+)
+def index() -> Response:
+    page = parse_query(ListQuery)
+    chosen = queries.Filter(
+        page.status, page.model, page.tier, _metadata_filter(), page.created_after, page.created_before
+    )
+    with transaction() as session:
+        if page.after is not None:
+            queries.get_job(session, account_id(), page.after)
+        found = queries.list_jobs(
+            session,
+            account_id(),
+            chosen,
+            after=page.after,
+            limit=page.limit + 1,
+            newest_first=page.order == "desc",
+        )
+    jobs = found[: page.limit]
+    return jsonify(
+        object="list",
+        data=[views.whole(job) for job in jobs],
+        first_id=jobs[0].id if jobs else None,
+        last_id=jobs[-1].id if jobs else None,
+        has_more=len(found) > page.limit,
+    )
+
+
+@blueprint.post("/v1/jobs/<job_id>/cancel")
+@describe(
+    "Cancel a job",
+    answers={200: (views.JobView, "The job with its partial output; as it was, if it had ended already.")},
+    errors=(401, 404),
+)
+def cancel(job_id: str) -> Response:
+    with transaction() as session:
+        queries.get_job(session, account_id(), job_id)
+        move = lifecycle.request_cancel(session, job_id)
+        if move:
+            announce_after_commit(session, move.event)
+        after = log.last_seq(session, job_id)
+    view = _view(job_id)
+    if not Status(view["status"]).is_terminal:
+        ask_to_cancel(job_id)
+        waiting.until_ended(job_id, after, settings().cancel_wait_seconds)
+        view = _view(job_id)
+    return jsonify(view)
+
+
+@blueprint.delete("/v1/jobs/<job_id>")
+@describe(
+    "Delete a finished job with its output and log",
+    answers={200: (views.JobDeleted, "It is gone.")},
+    errors=(401, 404, 409),
+)
+def delete(job_id: str) -> Response:
+    with transaction() as session:
+        queries.delete_job(session, account_id(), job_id)
+    return jsonify(id=job_id, object="job.deleted", deleted=True)
+
+
+def _view(job_id: str) -> dict[str, Any]:
+    with transaction() as session:
+        job = queries.get_job(session, account_id(), job_id)
+        # The cursor first: what comes between the two reads is then followed, not skipped.
+        last_seq = log.last_seq(session, job_id)
+        output = log.read_output(session, job)
+    return views.whole(job, output, last_seq)
+
+
+def _model(name: str) -> ModelSpec:
+    spec = catalogue().get(name)
+    if spec is None:
+        raise ModelNotFound(name, list(catalogue()))
+    return spec
+
+
+def _output_limit(wanted: JobRequest, spec: ModelSpec) -> int:
+    for param, value in (
+        ("max_output_tokens", wanted.max_output_tokens),
+        ("min_output_tokens", wanted.min_output_tokens),
+    ):
+        if value is not None and value > spec.context_tokens:
+            raise RequestInvalid(
+                param, f"'{param}' is {value}; the context window of '{spec.name}' is {spec.context_tokens}."
+            )
+    return wanted.max_output_tokens or max(spec.default_output_tokens, wanted.min_output_tokens)
+
+
+def _idempotency_key() -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise BodyInvalid("'Idempotency-Key' must be 1 to 255 printable ASCII characters.", "Idempotency-Key")
+    return key
+
+
+def _wanted_wait() -> float | None:
+    seconds = parse_query(WaitQuery).wait
+    preferred = _PREFERRED_WAIT.search(request.headers.get("Prefer", ""))
+    if seconds is None and preferred:
+        # A preference beyond what we do is honoured as far as it goes (RFC 7240).
+        seconds = min(float(preferred[1]), settings().max_wait_seconds)
+    return seconds
+
+
+def _metadata_filter() -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for name, value in request.args.items():
+        if match := _METADATA_FILTER.fullmatch(name):
+            pairs.append((match[1], value))
+        elif "[" in name:
+            raise BodyInvalid(f"Unknown parameter: '{name}'.", name)
+    return tuple(pairs)
