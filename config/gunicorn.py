@@ -15,8 +15,9 @@ worker_connections = settings().max_followers + 200  # streams, and beside them 
 backlog = 2048
 keepalive = 75
 timeout = 60  # a worker whose event loop is stuck for this long is replaced
-graceful_timeout = 20
+graceful_timeout = 6  # streams end within a second; what remains are idle connections
 max_requests = 0  # a worker that ended itself would cut its streams
+control_socket_disable = True  # two servers on one machine would share its path
 accesslog = None
 proc_name = "longhaul-web"
 

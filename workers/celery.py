@@ -3,6 +3,7 @@ events stay off, since Postgres decides what runs (`app.jobs.lifecycle`). Starte
 `celery -A workers.celery worker -P threads`.
 """
 
+import logging
 from typing import Any
 
 import structlog
@@ -56,6 +57,9 @@ def run(job_id: str) -> None:
 @signals.setup_logging.connect
 def _configure_logging(**_: Any) -> None:
     configure_logging()
+    # A line for each message received and handled says nothing that the job's own events do not.
+    for chatty in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 @signals.worker_init.connect

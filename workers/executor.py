@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from app import clock
 from app.db import transaction
 from app.dispatch import ring
-from app.jobs import lifecycle, log
+from app.jobs import lifecycle, log, rescue
 from app.jobs.moves import Move
-from app.jobs.states import RequeueReason, Status
+from app.jobs.states import Status
 from app.redis import RedisError, client
 from app.streams import frames, tail
 from app.streams.announce import announce
@@ -26,6 +26,7 @@ from workers.outcomes import (
     INTERNAL,
     Cancelled,
     Completed,
+    EngineDied,
     Failed,
     HandedBack,
     Lost,
@@ -73,7 +74,7 @@ def generate(worker: WorkerProcess, job: RunningJob) -> Outcome:
         return BUSY
     except EngineDead as error:
         worker.die(str(error))
-        return HandedBack(RequeueReason.ENGINE_DEAD)
+        return EngineDied()
     except Exception:
         logger.exception("job.crashed")
         return INTERNAL
@@ -123,7 +124,8 @@ def settle(job: RunningJob, outcome: Outcome) -> None:
         logger.info("job.lost")
         return
     with job.store_lock:
-        piece = job.cut() if isinstance(outcome, HandedBack) else job.cut_last()
+        goes_on = isinstance(outcome, HandedBack | EngineDied)
+        piece = job.cut() if goes_on else job.cut_last()
         try:
             move = _write(job, outcome)
         except DataError:
@@ -134,7 +136,7 @@ def settle(job: RunningJob, outcome: Outcome) -> None:
         logger.info("job.lost")
         return
     _tell(job, piece, move)
-    if move.job.status is Status.QUEUED and outcome != BUSY:
+    if move.job.status is Status.QUEUED and move.job.available_at <= clock.now():
         ring(job.id, job.job.model, job.job.tier)
 
 
@@ -156,7 +158,7 @@ def _write(job: RunningJob, outcome: Outcome) -> Move | None:
         return _apply(session, job, outcome)
 
 
-def _apply(session: Session, job: RunningJob, outcome: Outcome) -> Move | None:
+def _apply(session: Session, job: RunningJob, outcome: Outcome) -> Move | None:  # noqa: PLR0911 - a table
     held = (session, job.id, job.lease_id)
     match outcome:
         case Completed():
@@ -169,6 +171,9 @@ def _apply(session: Session, job: RunningJob, outcome: Outcome) -> Move | None:
             return lifecycle.cancel(*held, prefill_of(job))
         case HandedBack(reason):
             return lifecycle.hand_back(*held, prefill_of(job), reason)
+        case EngineDied():
+            lifecycle.note_prefill(session, {job.lease_id: prefill_of(job)})
+            return rescue.outlive_engine(session, job.id, job.lease_id, settings().max_attempts)
         case Lost():
             return None
 

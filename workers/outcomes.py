@@ -36,11 +36,16 @@ class HandedBack:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineDied:
+    """As `HandedBack`, unless this job looks like what kills engines."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """Another owns the job now: write nothing."""
 
 
-Outcome = Completed | StoppedEarly | Failed | Cancelled | HandedBack | Lost
+Outcome = Completed | StoppedEarly | Failed | Cancelled | HandedBack | EngineDied | Lost
 
 BUSY = HandedBack(RequeueReason.ENGINE_BUSY)
 INTERNAL = Failed("internal_error", "The worker could not run this job.")
@@ -62,7 +67,7 @@ def classify(finish: FinishReason | None, cause: Cause | None) -> Outcome:  # no
         case _, Cause.STOPPING:
             return HandedBack(RequeueReason.WORKER_STOPPING)
         case _, Cause.ENGINE_DEAD:
-            return HandedBack(RequeueReason.ENGINE_DEAD)
+            return EngineDied()
         case _, Cause.LEASE_LOST:
             return Lost()
     return INTERNAL

@@ -43,25 +43,28 @@ def rescue(
     if job is None:
         return None
     log.store_segments(session, log.following(tail, log.last_seq(session, job_id)))
-    transition, values = _decide(session, job, max_attempts)
-    data: dict[str, Any] = {"output_offset": log.output_chars(session, job)}
-    if transition is states.REQUEUE:
-        data["reason"] = RequeueReason.WORKER_LOST
-    return move(
-        session,
-        job_id,
-        transition,
-        Job.lease_id == lease_id,
-        values={**NO_LEASE, **values},
-        data=data,
-        void=True,
-    )
+    transition, values, data = _decide(session, job, max_attempts, RequeueReason.WORKER_LOST)
+    data["output_offset"] = log.output_chars(session, job)
+    return move(session, job_id, transition, Job.lease_id == lease_id, values=values, data=data, void=True)
 
 
-def _decide(session: Session, job: Job, max_attempts: int) -> tuple[Transition, dict[str, Any]]:
-    """What becomes of a job whose worker is gone, and the columns that say so."""
+def outlive_engine(session: Session, job_id: str, lease_id: str, max_attempts: int) -> Move | None:
+    """What a worker does with its jobs when its engine died under them: as for a lost worker, since any of
+    them may be what killed it; but nothing that was shown is unstored. None if the lease is gone.
+    """
+    job = session.scalar(select(Job).where(Job.id == job_id, Job.lease_id == lease_id).with_for_update())
+    if job is None:
+        return None
+    transition, values, data = _decide(session, job, max_attempts, RequeueReason.ENGINE_DEAD)
+    return move(session, job_id, transition, Job.lease_id == lease_id, values=values, data=data)
+
+
+def _decide(
+    session: Session, job: Job, max_attempts: int, reason: RequeueReason
+) -> tuple[Transition, dict[str, Any], dict[str, Any]]:
+    """What becomes of a job whose worker or engine is gone: the transition, its columns, its event's data."""
     if job.cancel_requested_at is not None:
-        return states.CANCEL, {}
+        return states.CANCEL, {**NO_LEASE}, {}
     decision = after_lost_attempt(
         attempt=job.attempt,
         lost_attempts=job.lost_attempts,
@@ -75,16 +78,10 @@ def _decide(session: Session, job: Job, max_attempts: int) -> tuple[Transition, 
             if decision.lost_attempts >= max_attempts
             else f"The worker died in each of {job.attempt} attempts at this job."
         )
-        return states.FAIL, {
-            "lost_attempts": decision.lost_attempts,
-            "error_code": LOST_CODE,
-            "error_message": message,
-        }
-    return states.REQUEUE, {
-        "lost_attempts": decision.lost_attempts,
-        "available_at": func.now() + decision.delay,
-        "rung_at": None,
-    }
+        failed = {"error_code": LOST_CODE, "error_message": message}
+        return states.FAIL, {**NO_LEASE, **failed, "lost_attempts": decision.lost_attempts}, {}
+    back = {"available_at": func.now() + decision.delay, "rung_at": None}
+    return states.REQUEUE, {**NO_LEASE, **back, "lost_attempts": decision.lost_attempts}, {"reason": reason}
 
 
 def expire(session: Session, limit: int) -> list[Move]:
