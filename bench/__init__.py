@@ -1,0 +1,8 @@
+"""Benchmarks: `python -m bench NAME`. Each starts its own servers and the Procfile's processes in a throw-away
+folder, and measures its reference in the same run.
+
+harness    what a bench stands on: servers, processes, an account
+clients    a fast HTTP and WebSocket client
+bare       a worker that can also run its engine without the platform: the reference
+report     figures, their table and their JSON line
+"""

@@ -1,0 +1,44 @@
+"""The command: picks a bench, runs it, prints its report. It knows nothing of what is measured."""
+
+import argparse
+import signal
+import sys
+from importlib import import_module
+from typing import Final
+
+from bench.report import Report
+
+BENCHES: Final = {
+    "overhead": "output tokens/s through the whole platform, over the bare vLLM engine",
+    "ttft": "submit over HTTP to the first token on a WebSocket, minus the bare engine's own time",
+    "submit": "submissions a second on one web process, and their latency",
+    "ceiling": "output tokens/s of one worker process at 512 streams",
+    "followers": "3,000 WebSocket followers on one web process: memory and delivery lag",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure Longhaul on this machine.",
+        epilog="\n".join(f"  {name:10} {what}" for name, what in BENCHES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", choices=BENCHES, metavar="NAME")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: ends within a minute")
+    options = parser.parse_args()
+    if options.name is None:
+        parser.print_help()
+        return
+    # Told to stop, unwind: what was started is stopped on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = Report(options.name)
+    import_module(f"bench.{options.name}").measure(report, quick=options.quick)
+    report.print_table()
+    if options.json:
+        print(report.json_line())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A client of the API that is fast enough to load it: submit over HTTP, follow on a WebSocket. It checks what
+every follower may rely on (each sequence number once, in order) and knows nothing of what is measured.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+LAST_EVENTS: Final = frozenset(
+    {"job.completed", "job.incomplete", "job.failed", "job.cancelled", "job.expired"}
+)
+
+
+class StreamBroken(Exception):
+    """A follower saw a hole or a repeat, or the stream ended before the job did."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a follower saw of a job; times are `time.monotonic`."""
+
+    cursor: int = 0
+    first_delta_at: float = 0.0
+    ended_at: float = 0.0
+    output_tokens: int = 0
+    status: str = ""
+
+    def take(self, frame: dict[str, Any], at: float) -> None:
+        first_seq = frame.get("first_seq", frame["seq"])
+        if first_seq != self.cursor + 1:
+            raise StreamBroken(f"{first_seq} came after {self.cursor}")
+        self.cursor = frame["seq"]
+        if frame["type"] == "output.delta":
+            self.first_delta_at = self.first_delta_at or at
+        elif frame["type"] in LAST_EVENTS:
+            self.ended_at, self.status = at, frame["status"]
+            self.output_tokens = frame["usage"]["output_tokens"]
+
+
+class Client:
+    """On one event loop; `session` keeps its connections."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.session = session
+
+    async def submit(self, body: dict[str, Any]) -> str:
+        """The id of a new job."""
+        async with self.session.post(
+            f"{self.url}/v1/jobs", data=orjson.dumps(body), headers={"Content-Type": "application/json"}
+        ) as answer:
+            content = await answer.read()
+            answer.raise_for_status()
+        job_id: str = orjson.loads(content)["id"]
+        return job_id
+
+    async def follow(self, job_id: str) -> Seen:
+        """To the end of the job. Raises `StreamBroken`."""
+        seen = Seen()
+        async for frame, at in self.frames(job_id):
+            seen.take(frame, at)
+        if not seen.status:
+            raise StreamBroken(f"the stream of {job_id} ended after {seen.cursor}, before the job did")
+        return seen
+
+    async def frames(self, job_id: str) -> AsyncIterator[tuple[dict[str, Any], float]]:
+        """Each frame with the time at which it came."""
+        async with self.session.ws_connect(f"{self.url}/v1/jobs/{job_id}/stream", compress=0) as socket:
+            async for message in socket:
+                yield orjson.loads(message.data), time.monotonic()
+
+
+@asynccontextmanager
+async def connected(url: str, key: str) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {key}"}
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=60)
+    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as session:
+        yield Client(url, session)

@@ -1,0 +1,209 @@
+"""What a bench stands on: embedded servers in a throw-away folder, the Procfile's processes on free ports, an
+account and its key. Everything ends with the `with` block, also when the bench itself is killed. It knows
+nothing of what is measured.
+"""
+
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import psutil
+from sqlalchemy import func, select
+
+from app.accounts import keys
+from app.db import engine, transaction
+from app.dispatch import ring
+from app.jobs import lifecycle
+from app.jobs.requests import JobRequest
+from app.jobs.tables import Worker
+from app.redis import client
+from config.catalogue import catalogue
+from config.settings import ROOT, VAR_DIR, process_environment, settings
+from workers.embedded import running_postgres, running_valkey
+from workers.embedded.server import free_port
+from workers.supervisor.procfile import read_procfile
+
+READY_SECONDS: Final = 120.0
+STOP_SECONDS: Final = 15.0
+LEASH: Final = [sys.executable, "-m", "workers.leash"]
+
+
+class BenchFailed(Exception):
+    """The bench could not measure."""
+
+
+class Platform:
+    """The processes of one bench; `start` them by their Procfile names."""
+
+    def __init__(self, folder: Path, account_id: str, key: str) -> None:
+        self.url = settings().base_url
+        self.key = key
+        self._account_id = account_id
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_web(self) -> psutil.Process:
+        """The process that serves, which is a child of gunicorn's."""
+        master = self._start("web", read_procfile()["web"])
+        self._wait(lambda: _answers(f"{self.url}/readyz"), "web")
+        (serving,) = psutil.Process(master.pid).children()
+        return serving
+
+    def start_background(self) -> None:
+        self._start("background", read_procfile()["background"])
+
+    def start_worker(self, model: str, **environment: str) -> psutil.Process:
+        """A worker that also takes orders for bare rounds (`bench.bare`)."""
+        command = read_procfile()["gpu"].replace("workers.celery:app", "bench.bare:app")
+        process = self._start("gpu", command, LONGHAUL_MODEL=model, **environment)
+        self._wait(lambda: _workers_of(model), "gpu")
+        return psutil.Process(process.pid)
+
+    def stop(self, name: str) -> None:
+        """Ask a process to end, and see to it that it does."""
+        process = self._processes.pop(name)
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def kill(self, name: str) -> None:
+        """End a process whose work nobody needs any more."""
+        process = self._processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def stop_all(self) -> None:
+        for name in reversed(list(self._processes)):
+            self.kill(name) if name == "gpu" else self.stop(name)
+
+    def submit(self, bodies: list[dict[str, Any]]) -> list[str]:
+        """Put jobs into the line past the web process, where submitting is not what is measured."""
+        requests = [JobRequest(**body) for body in bodies]
+        with transaction() as session:
+            jobs = [lifecycle.submit(session, self._draft(request))[0] for request in requests]
+        for job in jobs:
+            ring(job.id, job.model, job.tier)
+        return [job.id for job in jobs]
+
+    def _draft(self, request: JobRequest) -> lifecycle.Draft:
+        return lifecycle.Draft(
+            account_id=self._account_id,
+            kind=request.kind,
+            model=request.model,
+            tier=request.tier,
+            request=request.model_dump(mode="json", by_alias=True),
+            metadata=request.metadata,
+            request_hash=b"bench",
+        )
+
+    def _start(self, name: str, command: str, **environment: str) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        with self._log(name).open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [*LEASH, *shlex.split(command)],
+                cwd=ROOT,
+                env=process_environment(PATH=path, **environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self._processes[name]
+
+    def _wait(self, condition: Callable[[], Any], name: str) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not condition():
+            if self._processes[name].poll() is not None or time.monotonic() > deadline:
+                raise BenchFailed(f"'{name}' did not start:\n{self._log(name).read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+
+@contextmanager
+def platform(models: str = "", **environment: str) -> Iterator[Platform]:
+    """Servers that are ready, nothing else started yet. `models` is added to the catalogue."""
+    _raise_file_limit()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="longhaul-bench-")))
+        (VAR_DIR / "models").mkdir(parents=True, exist_ok=True)
+        (folder / "models").symlink_to(VAR_DIR / "models")
+        given = folder / "catalogue.toml"
+        given.write_text((ROOT / "config" / "catalogue.toml").read_text() + models)
+        stack.enter_context(
+            _environment(
+                LONGHAUL_VAR_DIR=str(folder),
+                LONGHAUL_CATALOGUE=str(given),
+                LONGHAUL_PORT=str(free_port()),
+                LONGHAUL_LOG_LEVEL="WARNING",
+                DATABASE_URL=stack.enter_context(running_postgres(folder / "postgres")),
+                REDIS_URL=stack.enter_context(running_valkey(folder / "valkey")),
+                **environment,
+            )
+        )
+        _migrate()
+        stack.callback(lambda: engine().dispose())
+        with transaction() as session:
+            account = keys.create_account(session, "bench")
+            key = keys.create_key(session, account, "bench")[1]
+        started = Platform(folder, account.id, key)
+        stack.callback(started.stop_all)
+        yield started
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Our environment and our children's: nothing of an installation that may run here, but `values`."""
+    before = dict(os.environ)
+    for name in [name for name in before if name.startswith("LONGHAUL_")]:
+        del os.environ[name]
+    os.environ.update(values)
+    for cached in (settings, catalogue, engine, client):
+        cached.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _migrate() -> None:
+    from alembic import command  # noqa: PLC0415 - slow, and needed in the parent process alone
+    from alembic.config import Config  # noqa: PLC0415 - as above
+
+    command.upgrade(Config(toml_file=ROOT / "pyproject.toml"), "head")
+
+
+def _raise_file_limit() -> None:
+    """A stream is an open file, here and in the web process, which inherits the limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _workers_of(model: str) -> int:
+    with transaction() as session:
+        found: int | None = session.scalar(
+            select(func.count()).select_from(Worker).where(Worker.model == model)
+        )
+    return found or 0
