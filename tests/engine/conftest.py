@@ -3,6 +3,7 @@ as in a worker.
 """
 
 import asyncio
+import gc
 import threading
 import warnings
 from collections.abc import Coroutine, Iterator
@@ -63,6 +64,7 @@ class Subject:
     def __init__(self, engine: Engine, loop: EngineLoop):
         self.engine = engine
         self.loop = loop
+        self._undisturbed: dict[str, list[int]] = {}
 
     def call(
         self, prompt="Tell me a long story about the sea.", *, prior=(), salt=None, **sampling: Any
@@ -73,6 +75,13 @@ class Subject:
 
     def answer(self, prompt="Tell me a long story about the sea.", **options: Any) -> Answer:
         return self.loop.run(self.read(self.call(prompt, **options)))
+
+    def undisturbed(self, **sampling: Any) -> list[int]:
+        """The whole answer to the usual prompt at temperature 0, made once."""
+        key = repr(sampling)
+        if key not in self._undisturbed:
+            self._undisturbed[key] = self.answer(**sampling).ids
+        return self._undisturbed[key]
 
     def answers(self, calls: list[Call]) -> list[Answer]:
         async def all_of_them():
@@ -125,8 +134,11 @@ def running(spec: ModelSpec) -> Iterator[Subject]:
         engine = load_engine(spec, SLOTS)
         loop.run(engine.start(), timeout=300)
     yield Subject(engine, loop)
-    loop.run(engine.stop())
-    loop.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # vLLM leaves a ZeroMQ context to the collector
+        loop.run(engine.stop())
+        loop.close()
+        gc.collect()
 
 
 SPECS = {"simulated": simulated_spec, "vllm": vllm_spec}
