@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 EXTRAS ?= cpu,test,dev
-# Asked for torch's CPU build only where pip, as configured, finds none.
+# Where torch's CPU build comes from if pip, as configured, finds none.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 NAME ?=
 BIN := .venv/bin

@@ -3,14 +3,13 @@ installed, hence on the standard library alone. An interrupted set-up is repaire
 is recognised and costs nothing.
 
 torch's CPU build is not on the package index. First pip is tried as this machine has it configured; only if
-that finds no such build, PyTorch's own index is added (`TORCH_INDEX`).
+that finds no such build, torch alone is taken from PyTorch's own index (`TORCH_INDEX`).
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
@@ -117,22 +116,25 @@ def is_usable(venv: Path) -> bool:
 
 def install(extras: str, torch_index: str, log: IO[str]) -> None:
     pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
-    index = []
-    if "cpu" in extras.split(",") and not finds_torch(pip, log):
-        index = ["--extra-index-url", torch_index]
+    if "cpu" in extras.split(","):
+        provide_torch(pip, torch_index, log)
     constraints = [word for path in constraints_of(extras) for word in ("-c", str(path))]
     project = ["-e", f"{ROOT}[{extras}]"]
-    step("Installing packages (a few minutes the first time)", [*pip, *index, *constraints, *project], log)
+    step("Installing packages (a few minutes the first time)", [*pip, *constraints, *project], log)
 
 
-def finds_torch(pip: Sequence[str], log: IO[str]) -> bool:
-    """Whether pip, as configured here, finds the CPU build that the cpu extra names. It installs nothing."""
+def provide_torch(pip: Sequence[str], torch_index: str, log: IO[str]) -> None:
+    """Install the CPU build that the cpu extra names, and nothing else, from `torch_index`, unless pip finds it
+    as it is configured here; then the extra itself installs it.
+    """
     import tomllib  # noqa: PLC0415 (an older Python has none, and is to be told so in a sentence)
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     torch = next(requirement for requirement in extras["cpu"] if requirement.startswith("torch=="))
     look = [*pip, "--dry-run", "--no-deps", "--quiet", torch]
-    return subprocess.run(look, stdout=log, stderr=log, check=False).returncode == 0
+    if subprocess.run(look, stdout=log, stderr=log, check=False).returncode:
+        title = f"Installing {torch}, which pip does not find here, from {torch_index}"
+        step(title, [*pip, "--no-deps", "--retries", "2", "--index-url", torch_index, torch], log)
 
 
 def remove_broken_bystanders(log: IO[str]) -> None:
@@ -153,7 +155,7 @@ def step(title: str, command: Sequence[str], log: IO[str]) -> None:
     finished = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
     print(f" {time.monotonic() - began:.0f} s", flush=True)
     if finished.returncode:
-        raise SetupFailed(f"{title.split(' (', maxsplit=1)[0].lower()} failed. {explain()}")
+        raise SetupFailed(f"{title.split(' (', maxsplit=1)[0]} failed. {explain()}")
 
 
 def explain() -> str:

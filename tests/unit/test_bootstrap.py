@@ -85,16 +85,17 @@ def test_other_extras_or_requirements_install_again(checkout):
     assert calls.read_text().count("-e ") == before + 2
 
 
-def test_the_torch_index_is_asked_only_when_pip_finds_no_cpu_build(checkout):
+def test_torch_alone_comes_from_its_index_and_only_when_pip_finds_no_cpu_build(checkout):
     calls = replace_pip(checkout)
     bootstrap.set_up("cpu", "https://index.example")
     assert "index.example" not in calls.read_text()
     calls.unlink()
     replace_pip(checkout, 'sys.exit("--dry-run" in sys.argv)')
     bootstrap.set_up("cpu,dev", "https://index.example")
-    installs = [line for line in calls.read_text().splitlines() if "-e " in line]
-    assert len(installs) == 1
-    assert "--extra-index-url https://index.example" in installs[0]
+    (indexed,) = [line for line in calls.read_text().splitlines() if "index.example" in line]
+    assert "--no-deps" in indexed
+    assert indexed.split()[-3:-1] == ["--index-url", "https://index.example"]
+    assert indexed.split()[-1].startswith("torch==")
 
 
 def test_a_gpu_machine_is_not_held_to_the_cpu_builds_packages(checkout):
