@@ -50,7 +50,7 @@ class Client:
         self.session = session
 
     async def submit(self, body: dict[str, Any]) -> str:
-        """The id of a new job."""
+        """The id of a new job. Raises `aiohttp.ClientError` where it is refused."""
         async with self.session.post(
             f"{self.url}/v1/jobs", data=orjson.dumps(body), headers={"Content-Type": "application/json"}
         ) as answer:
@@ -58,6 +58,12 @@ class Client:
             answer.raise_for_status()
         job_id: str = orjson.loads(content)["id"]
         return job_id
+
+    async def ping(self) -> None:
+        """The cheapest request there is."""
+        async with self.session.get(f"{self.url}/livez") as answer:
+            await answer.read()
+            answer.raise_for_status()
 
     async def follow(self, job_id: str) -> Seen:
         """To the end of the job. Raises `StreamBroken`."""
