@@ -130,6 +130,10 @@ class Platform:
                 raise BenchFailed(f"'{name}' did not start:\n{self._log(name).read_text()[-3000:]}")
             time.sleep(0.05)
 
+    def logs(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(f"== {path.name}\n{path.read_text()[-2000:]}" for path in self._folder.glob("*.log"))
+
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
@@ -162,7 +166,11 @@ def platform(models: str = "", **environment: str) -> Iterator[Platform]:
             key = keys.create_key(session, account, "bench")[1]
         started = Platform(folder, account.id, key)
         stack.callback(started.stop_all)
-        yield started
+        try:
+            yield started
+        except Exception:
+            print(started.logs(), file=sys.stderr)
+            raise
 
 
 @contextmanager

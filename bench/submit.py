@@ -29,7 +29,7 @@ Action = Callable[[], Awaitable[object]]
 
 
 def measure(report: Report, *, quick: bool) -> None:
-    seconds = 6.0 if quick else 30.0
+    seconds = 4.0 if quick else 30.0
     with platform() as started:
         web = started.start_web()
         started.start_background()
