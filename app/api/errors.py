@@ -4,16 +4,19 @@ from typing import ClassVar, Final
 
 import structlog
 from flask import Flask, Response, jsonify, request
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from app.api.request_ids import request_id
 from app.jobs import errors as jobs
+from app.redis import RedisError
 
 log = structlog.get_logger(__name__)
 
 RETRY_AFTER_SECONDS: Final = "2"
+
+DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeout)
 
 
 class ApiError(Exception):
@@ -46,9 +49,9 @@ class TicketInvalid(ApiError):
     code = "invalid_ticket"
 
 
-class TooManyFollowers(ApiError):
+class ServerBusy(ApiError):
     status = 503
-    code = "too_many_followers"
+    code = "server_busy"
 
 
 STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
@@ -66,8 +69,9 @@ def init_app(app: Flask) -> None:
     app.register_error_handler(ApiError, lambda e: envelope(e.status, str(e), e.code, e.param))
     app.register_error_handler(jobs.JobError, _domain)
     app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(OperationalError, _database_away)
-    app.register_error_handler(PoolTimeout, _database_away)
+    for away in DATABASE_AWAY:
+        app.register_error_handler(away, _database_away)
+    app.register_error_handler(RedisError, _redis_away)
     app.register_error_handler(Exception, _unexpected)
 
 
@@ -103,9 +107,14 @@ def _http(error: HTTPException) -> Response:
     return response
 
 
-def _database_away(error: DBAPIError | PoolTimeout) -> Response:
+def _database_away(error: SQLAlchemyError) -> Response:
     log.warning("database.away", error=str(error))
     return envelope(503, "The database cannot be reached right now.", "database_unavailable")
+
+
+def _redis_away(error: RedisError) -> Response:
+    log.warning("redis.away", error=str(error))
+    return envelope(503, "Redis cannot be reached right now.", "redis_unavailable")
 
 
 def _unexpected(error: Exception) -> Response:

@@ -1,45 +1,69 @@
 """`/v1/jobs/{id}/events`: a job's log as JSON pages, or as server-sent events that follow it to its end."""
 
+import random
 import socket
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import structlog
 from flask import Response, request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
-from app.api import draining, waiting
-from app.api.auth import account_id, protected
+from app.api import draining, following, waiting, wire
+from app.api.auth import account_id, key_hash, protected
 from app.api.bodies import parse, parse_query
 from app.api.describe import describe
-from app.api.errors import TooManyFollowers
+from app.api.errors import KeyMissing
 from app.db import transaction
 from app.jobs.errors import JobNotFound
+from app.jobs.log import REWIND, last_seq
 from app.jobs.queries import get_job
+from app.jobs.states import Status
 from app.streams import channel
-from app.streams.frames import Frame
-from app.streams.hub import hub
+from app.streams.frames import DELTA, Frame
 from config.settings import settings
 
 log = structlog.get_logger(__name__)
 
 blueprint = protected("events")
 
-TICK_SECONDS = 1.0
+EVENT_TYPES: Final = (*(status.event_type for status in Status), DELTA, REWIND)
+
+Cursor = Annotated[int, Field(ge=0, le=2**62, description="The last sequence number that you have.")]
 
 
 class EventsQuery(BaseModel):
-    after: int = Field(0, ge=0, le=2**62, description="The last sequence number that you have.")
+    after: Cursor = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = 500
     wait: float | None = Field(None, ge=0, le=settings().max_wait_seconds, description="Long-poll, seconds.")
 
 
+class Event(BaseModel):
+    """One entry of a job's log; over SSE and WebSocket, too. `job.*` events carry `status` and, at the end,
+    `usage`, `error` and `incomplete_details`; output carries `offset`, in characters, and `delta`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(json_schema_extra={"enum": [*EVENT_TYPES]})
+    seq: int = Field(description="Go on after this one.")
+    first_seq: int | None = Field(None, description="Where the event covers more than `seq`: from here.")
+    job_id: str | None = None
+    at: str | None = None
+    status: Status | None = None
+    offset: int | None = Field(
+        None, description="Where `delta` starts in the output; what follows a rewind replaces all from here on."
+    )
+    delta: str | None = None
+    logprobs: list[dict[str, Any]] | None = None
+
+
 class EventPage(BaseModel):
     object: Literal["list"] = "list"
-    data: list[dict[str, Any]]
+    data: list[Event]
     next_after: int = Field(description="`after` of the next page.")
-    has_more: bool = Field(description="Whether the log goes on: true until the terminal event is in `data`.")
+    has_more: bool = Field(description="Whether the log goes on: false once the terminal event was given.")
 
 
 @blueprint.get("/v1/jobs/<job_id>/events")
@@ -47,13 +71,14 @@ class EventPage(BaseModel):
     "Read or follow a job's log",
     query=EventsQuery,
     headers=(("Last-Event-ID", "With `Accept: text/event-stream`: as `after`, and sent by browsers."),),
-    answers={200: (EventPage, "A page; as `text/event-stream`, every event to the terminal one.")},
+    answers={
+        200: (EventPage, "A page; as `text/event-stream`, every event to the terminal one."),
+        204: (None, "With `Accept: text/event-stream`: nothing follows the cursor. Browsers then stop asking."),
+    },
     errors=(400, 401, 404, 503),
     media_types=("application/json", "text/event-stream"),
 )
 def show(job_id: str) -> Response:
-    with transaction() as session:
-        get_job(session, account_id(), job_id)
     if request.accept_mimetypes.best_match(["application/json", "text/event-stream"]) == "text/event-stream":
         return _stream(job_id, _cursor())
     return _page(job_id, parse_query(EventsQuery))
@@ -66,55 +91,77 @@ def _cursor() -> int:
     return parse(EventsQuery, values).after
 
 
+def _is_over(job_id: str, after: int) -> bool:
+    """Whether nothing can follow `after`. Raises `JobNotFound`."""
+    with transaction() as session:
+        job = get_job(session, account_id(), job_id)
+        return job.status.is_terminal and last_seq(session, job_id) <= after
+
+
 def _page(job_id: str, query: EventsQuery) -> Response:
-    page = channel.read_page(job_id, query.after, query.limit)
-    if not page and query.wait:
+    is_over = _is_over(job_id, query.after)
+    page = [] if is_over else channel.read_page(job_id, query.after, query.limit)
+    if not page and query.wait and not is_over:
         waiting.until_more(job_id, query.after, query.wait)
         page = channel.read_page(job_id, query.after, query.limit)
     page = page[: query.limit]
     body = b'{"object":"list","data":[%s],"next_after":%d,"has_more":%s}' % (
         b",".join(frame.body for frame in page),
         page[-1].seq if page else query.after,
-        b"true" if not page or not page[-1].is_last else b"false",
+        b"false" if is_over or (page and page[-1].is_last) else b"true",
     )
     return Response(body, mimetype="application/json")
 
 
 def _stream(job_id: str, after: int) -> Response:
-    if hub().followers >= settings().max_followers:
-        raise TooManyFollowers("This server follows as many streams as it may; try again or try another.")
-    response = Response(_server_sent(job_id, after), mimetype="text/event-stream")
+    if _is_over(job_id, after):
+        return Response(status=204)
+    following.require_place()
+    sock = wire.of_request(request.environ)
+    if sock is not None:
+        wire.prepare(sock)
+    response = Response(_server_sent(job_id, after, key_hash(), sock), mimetype="text/event-stream")
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
-    # The socket gets a write deadline, which the next request on it should not inherit.
-    response.headers["Connection"] = "close"
-    _limit_writes()
     return response
 
 
-def _limit_writes() -> None:
-    """A reader that takes nothing for this long is dropped: it may not hold a greenlet for ever."""
-    connection: socket.socket | None = request.environ.get("gunicorn.socket")
-    if connection is not None:
-        connection.settimeout(settings().write_timeout_seconds)
-
-
-def _server_sent(job_id: str, after: int) -> Iterator[bytes]:
-    quiet_since = clock.monotonic()
+def _server_sent(job_id: str, after: int, key: bytes, sock: socket.socket | None) -> Iterator[bytes]:
     yield b": following\n\n"
+    for piece in _pieces(job_id, after, key):
+        if sock is not None and not _takes(sock, piece):
+            log.info("follower.dropped", job_id=job_id)
+            wire.hang_up(sock)
+            return
+        if piece:
+            yield piece
+    if draining.has_begun():
+        # Not all of them at once.
+        yield b": this server stops; connect again\nretry: %d\n\n" % random.randint(200, 2000)  # noqa: S311 - guards nothing
+    if sock is not None:
+        wire.release(sock)
+
+
+def _takes(sock: socket.socket, piece: bytes) -> bool:
+    """Whether the client is there and, if there is something to write, takes it in time."""
+    return not wire.is_gone(sock) and (not piece or wire.is_writable_in_time(sock))
+
+
+def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
+    """The stream in pieces that fit a socket's buffer, empty ones where nothing came for a second."""
+    quiet_since = clock.monotonic()
     try:
-        for batch in channel.follow(job_id, after, tick_seconds=TICK_SECONDS):
-            if batch:
-                yield b"".join(map(_event, batch))
+        for batch in following.batches(job_id, after, key):
+            chunk = b"".join(map(_event, batch))
+            if not chunk and clock.monotonic() - quiet_since >= settings().ping_seconds:
+                chunk = b": ping\n\n"
+            if chunk:
                 quiet_since = clock.monotonic()
-            elif clock.monotonic() - quiet_since >= settings().ping_seconds:
-                yield b": ping\n\n"
-                quiet_since = clock.monotonic()
-            if draining.has_begun():
-                yield b": this server stops; connect again\n\n"
-                return
-    except JobNotFound:
-        log.info("stream.job_deleted", job_id=job_id)
+            yield chunk[: wire.PIECE_BYTES]
+            for start in range(wire.PIECE_BYTES, len(chunk), wire.PIECE_BYTES):
+                yield chunk[start : start + wire.PIECE_BYTES]
+    except (JobNotFound, KeyMissing) as error:
+        log.info("follower.ended", job_id=job_id, why=error.code)
 
 
 def _event(frame: Frame) -> bytes:

@@ -1,6 +1,9 @@
 """`/livez`: this process answers. `/readyz`: it can do its work."""
 
-from typing import Literal
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswer
+from functools import cache
+from typing import Any, Final, Literal
 
 from flask import Response, jsonify
 from pydantic import BaseModel
@@ -12,6 +15,8 @@ from app.api.auth import public
 from app.api.describe import describe
 from app.db import transaction
 from app.redis import RedisError, client
+
+CHECK_SECONDS: Final = 2.0
 
 # For load balancers and supervisors, which have no key.
 blueprint = public("health")
@@ -31,28 +36,34 @@ def live() -> Response:
 @blueprint.get("/readyz")
 @describe("Whether the process can work", answers={200: (Health, "It can."), 503: (Health, "Why it cannot.")})
 def ready() -> tuple[Response, int]:
-    checks = {"database": _database(), "redis": _redis(), "server": _server()}
+    asked: dict[str, Future[Any]] = {
+        "database": _checkers().submit(_ask_database),
+        "redis": _checkers().submit(client().ping),
+    }
+    checks = {name: _state(answer) for name, answer in asked.items()}
+    checks["server"] = "stopping" if draining.has_begun() else "ok"
     is_ready = all(state == "ok" for state in checks.values())
     return jsonify(status="ok" if is_ready else "unavailable", checks=checks), 200 if is_ready else 503
 
 
-def _database() -> str:
+@cache
+def _checkers() -> ThreadPoolExecutor:
+    """Made at first use, hence after a fork: a server that hangs must not hang the answer that says so."""
+    return ThreadPoolExecutor(4, "readyz")
+
+
+def _ask_database() -> None:
+    with transaction() as session:
+        session.execute(text("SET LOCAL statement_timeout = '2s'"))
+        session.execute(text("SELECT 1 FROM jobs LIMIT 1"))
+
+
+def _state(answer: Future[Any]) -> str:
     try:
-        with transaction() as session:
-            session.execute(text("SET LOCAL statement_timeout = '2s'"))
-            session.execute(text("SELECT 1 FROM jobs LIMIT 1"))
-    except SQLAlchemyError as error:
+        answer.result(CHECK_SECONDS)
+    except NoAnswer:
+        answer.cancel()
+        return f"no answer within {CHECK_SECONDS:g} s"
+    except (SQLAlchemyError, RedisError, OSError) as error:
         return f"unreachable ({type(error).__name__})"
     return "ok"
-
-
-def _redis() -> str:
-    try:
-        client().ping()
-    except (RedisError, OSError) as error:
-        return f"unreachable ({type(error).__name__})"
-    return "ok"
-
-
-def _server() -> str:
-    return "stopping" if draining.has_begun() else "ok"

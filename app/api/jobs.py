@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 import orjson
 from flask import Response, jsonify, request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.api import views, waiting
 from app.api.auth import account_id, protected
-from app.api.bodies import parse_body, parse_query
+from app.api.bodies import parse_body, parse_query, query_values
 from app.api.describe import describe
 from app.api.errors import BodyInvalid
 from app.db import transaction
@@ -37,6 +37,8 @@ class WaitQuery(BaseModel):
 
 
 class ListQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     status: Status | None = None
     model: str | None = None
     tier: Tier | None = None
@@ -60,9 +62,10 @@ class ListQuery(BaseModel):
 )
 def submit() -> tuple[Response, int]:
     wanted = parse_body(JobRequest)
-    spec = _model(wanted.model)
-    wanted = wanted.model_copy(update={"max_output_tokens": _output_limit(wanted, spec)})
     body = wanted.model_dump(mode="json", by_alias=True)
+    # Over what the client said, so that a new default of ours does not turn a repetition into a conflict.
+    request_hash = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
+    body["max_output_tokens"] = _output_limit(wanted, _model(wanted.model))
     draft = lifecycle.Draft(
         account_id=account_id(),
         kind=wanted.kind,
@@ -70,7 +73,7 @@ def submit() -> tuple[Response, int]:
         tier=wanted.tier,
         request=body,
         metadata=wanted.metadata,
-        request_hash=hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest(),
+        request_hash=request_hash,
         idempotency_key=_idempotency_key(),
         expires_after_seconds=wanted.expires_after_seconds,
     )
@@ -173,8 +176,9 @@ def delete(job_id: str) -> Response:
 
 def _view(job_id: str) -> dict[str, Any]:
     with transaction() as session:
+        # One snapshot: following from the cursor gives exactly what the output does not have yet.
+        session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
         job = queries.get_job(session, account_id(), job_id)
-        # The cursor first: what comes between the two reads is then followed, not skipped.
         last_seq = log.last_seq(session, job_id)
         output = log.read_output(session, job)
     return views.whole(job, output, last_seq)
@@ -196,7 +200,8 @@ def _output_limit(wanted: JobRequest, spec: ModelSpec) -> int:
             raise RequestInvalid(
                 param, f"'{param}' is {value}; the context window of '{spec.name}' is {spec.context_tokens}."
             )
-    return wanted.max_output_tokens or max(spec.default_output_tokens, wanted.min_output_tokens)
+    usual = max(spec.default_output_tokens, wanted.min_output_tokens)
+    return wanted.max_output_tokens or min(usual, spec.context_tokens)
 
 
 def _idempotency_key() -> str | None:
@@ -217,7 +222,7 @@ def _wanted_wait() -> float | None:
 
 def _metadata_filter() -> tuple[tuple[str, str], ...]:
     pairs = []
-    for name, value in request.args.items():
+    for name, value in query_values().items():
         if match := _METADATA_FILTER.fullmatch(name):
             pairs.append((match[1], value))
         elif "[" in name:

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from http import HTTPStatus
 from typing import Any, Final
 
 from flask import Flask, Response, current_app, jsonify, redirect, render_template_string
@@ -62,8 +63,8 @@ def document(app: Flask) -> dict[str, Any]:
     )
     schemas = definitions["$defs"]
     paths: dict[str, Any] = {}
-    for path, method, group, route in described:
-        paths.setdefault(path, {})[method.lower()] = _operation(path, group, route, schemas)
+    for path, method, endpoint, route in described:
+        paths.setdefault(path, {})[method.lower()] = _operation(path, endpoint, route, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -80,19 +81,21 @@ def document(app: Flask) -> dict[str, Any]:
 
 
 def routes(app: Flask) -> list[tuple[str, str, str, Description]]:
-    """(path, method, blueprint, description) of every route. Raises `AttributeError` for an undescribed one."""
+    """(path, method, endpoint, description) of every route. Raises `AttributeError` for an undescribed one."""
     found = []
     for rule in app.url_map.iter_rules():
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
         view = app.view_functions[rule.endpoint]
         described: Description = getattr(view, ATTRIBUTE)
         methods = set(METHODS) & set(rule.methods or {"GET"})
-        found += [(path, method, rule.endpoint.split(".")[0], described) for method in methods]
+        found += [(path, method, rule.endpoint, described) for method in methods]
     return sorted(found, key=lambda route: (route[0], route[1]))
 
 
-def _operation(path: str, group: str, route: Description, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(path: str, endpoint: str, route: Description, schemas: dict[str, Any]) -> dict[str, Any]:
+    group = endpoint.split(".", maxsplit=1)[0]
     operation: dict[str, Any] = {
+        "operationId": endpoint.replace(".", "_"),
         "summary": route.summary,
         "tags": [group],
         "parameters": _parameters(path, route, schemas),
@@ -100,7 +103,7 @@ def _operation(path: str, group: str, route: Description, schemas: dict[str, Any
     }
     for status in route.errors:
         operation["responses"][str(status)] = {
-            "description": "An error.",
+            "description": HTTPStatus(status).phrase,
             "content": {"application/json": {"schema": _reference(ErrorEnvelope)}},
         }
     if route.body:

@@ -1,4 +1,6 @@
-"""`x-request-id` on every answer: the client's own where it is sane, else a fresh one."""
+"""`x-request-id` on every answer, the client's own where it is sane, and a line in the log that quotes it.
+Query strings are not logged: they may carry a ticket.
+"""
 
 import re
 from typing import Final
@@ -6,7 +8,10 @@ from typing import Final
 import structlog
 from flask import Flask, Response, g, request
 
+from app import clock
 from app.ids import new_id
+
+log = structlog.get_logger(__name__)
 
 _SANE: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -25,10 +30,19 @@ def request_id() -> str:
 
 
 def _begin() -> None:
+    g.began_at = clock.monotonic()
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(request_id=request_id())
 
 
 def _mark(response: Response) -> Response:
     response.headers["x-request-id"] = request_id()
+    if request.blueprint != "health":
+        log.info(
+            "request",
+            method=request.method,
+            path=request.path,
+            status=response.status_code,
+            ms=round(1000 * (clock.monotonic() - g.began_at), 1),
+        )
     return response

@@ -9,7 +9,8 @@ from config.settings import settings
 
 
 def workers_of(model: str) -> list[Worker]:
-    return [worker for worker in _live() if worker.model == model]
+    """Those that take jobs: one that stops takes none."""
+    return [worker for worker in _live() if worker.model == model and not worker.draining]
 
 
 @cached(TTLCache(1, ttl=1.0))

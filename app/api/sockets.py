@@ -3,20 +3,27 @@ of sending. One greenlet per follower and no reader thread: incoming frames (pon
 between two batches. Every write is whole or ends the connection, so a slow reader never gets half a frame.
 """
 
-import socket
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+import structlog
 from simple_websocket import ConnectionClosed, Server
 from wsproto.events import Request
-from wsproto.frame_protocol import CloseReason, FrameProtocol, Opcode, ParseFailed
+from wsproto.frame_protocol import CloseReason, Frame, FrameProtocol, Opcode, ParseFailed
 
 from app import clock
+from app.api import wire
 from config.settings import settings
+
+log = structlog.get_logger(__name__)
 
 TICKET_PROTOCOL: Final = "longhaul.ticket."
 MAX_MESSAGE_BYTES: Final = 16_384
 READ_BYTES: Final = 4096
+# A client that sends without pause may not keep the process from its other followers.
+READS_A_LOOK: Final = 8
+LOOK_SECONDS: Final = 1.0
+GOODBYE_SECONDS: Final = 1.0
 
 
 class _NoThread:
@@ -40,11 +47,11 @@ class FollowerSocket(Server):  # type: ignore[misc]  # simple_websocket ships no
         # Compression would cost memory for each connection; without the header none is negotiated.
         environ = {name: v for name, v in environ.items() if name != "HTTP_SEC_WEBSOCKET_EXTENSIONS"}
         super().__init__(environ, thread_class=_NoThread)
-        self.sock.settimeout(settings().write_timeout_seconds)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire.prepare(self.sock)
         self.environ = None
         self._frames = FrameProtocol(client=False, extensions=[])
-        self._heard_at = self._pinged_at = self._looked_at = clock.monotonic()
+        self._message_bytes = 0
+        self._heard_at = self._sent_at = self._pinged_at = self._looked_at = clock.monotonic()
         # The handshake's parser is not needed any more, and large.
         self.ws = None
 
@@ -54,73 +61,81 @@ class FollowerSocket(Server):  # type: ignore[misc]  # simple_websocket ships no
     def send_texts(self, bodies: Iterable[bytes]) -> None:
         """Each body as a text message, in one write. Raises `ConnectionClosed`."""
         self._write(b"".join([_text_frame(body) for body in bodies]))
+        self._sent_at = clock.monotonic()
 
     def look(self) -> None:
         """Take what the client sent, and ping a quiet one. Cheap to call often. Raises `ConnectionClosed`."""
         now = clock.monotonic()
-        if now - self._looked_at < 1.0:
+        if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
         self._read()
-        if now - self._heard_at > 2 * settings().ping_seconds + settings().write_timeout_seconds:
-            self._drop()
+        # A pong comes behind all that the client still has to read, so only a quiet stream waits for it; on a
+        # busy one the writes have a deadline.
+        patience_seconds = 2 * settings().ping_seconds + settings().write_timeout_seconds
+        if now - max(self._heard_at, self._sent_at) > patience_seconds:
+            self._drop("it answers no ping")
         if now - self._pinged_at >= settings().ping_seconds:
             self._pinged_at = now
             self._write(self._frames.ping())
 
     def close(self, reason: int | None = None, message: str | None = None) -> None:
-        """Say goodbye; what the client answers is not waited for."""
+        """Say goodbye and wait a moment for the client to do so too."""
         if not self.connected:
             return
         self._write(self._frames.close(reason or CloseReason.NORMAL_CLOSURE, message))
         self.connected = False
+        wire.finish(self.sock, GOODBYE_SECONDS)
 
     def _write(self, data: bytes) -> None:
         if not self.connected:
             raise ConnectionClosed(self.close_reason, self.close_message)
         try:
-            self.sock.sendall(data)
-        except OSError:
-            self._drop()
+            wire.write(self.sock, data)
+        except OSError as error:
+            self._drop(str(error))
 
     def _read(self) -> None:
-        while self.connected:
+        for _ in range(READS_A_LOOK):
             try:
-                self.sock.settimeout(0)
-                data = self.sock.recv(READ_BYTES)
-            except (BlockingIOError, TimeoutError):
+                data = wire.read_now(self.sock, READ_BYTES)
+            except OSError as error:
+                self._drop(str(error))
+            if data is None:
                 return
-            except OSError:
-                self._drop()
-            finally:
-                self.sock.settimeout(settings().write_timeout_seconds)
             if not data:
-                self._drop()
+                self._drop("it left")
             self._take(data)
 
     def _take(self, data: bytes) -> None:
         self._heard_at = clock.monotonic()
-        size = 0
         try:
             self._frames.receive_bytes(data)
             for frame in self._frames.received_frames():
-                if frame.opcode is Opcode.CLOSE:
-                    self.close(CloseReason.NORMAL_CLOSURE)
-                    raise ConnectionClosed(CloseReason.NORMAL_CLOSURE, None)
-                if frame.opcode is Opcode.PING:
-                    self._write(self._frames.pong(frame.payload))
-                elif frame.opcode is not Opcode.PONG:
-                    size += len(frame.payload)
+                self._answer(frame)
         except ParseFailed as error:
-            self.close(error.code)
-            raise ConnectionClosed(error.code, None) from error
-        if size > MAX_MESSAGE_BYTES:
-            self.close(CloseReason.MESSAGE_TOO_BIG, "Followers have nothing to say.")
-            raise ConnectionClosed(CloseReason.MESSAGE_TOO_BIG, None)
+            self._end(error.code)
 
-    def _drop(self) -> None:
+    def _answer(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.CLOSE:
+            self._end(CloseReason.NORMAL_CLOSURE)
+        elif frame.opcode is Opcode.PING:
+            self._write(self._frames.pong(frame.payload))
+        elif frame.opcode is not Opcode.PONG:
+            self._message_bytes += len(frame.payload)
+            if self._message_bytes > MAX_MESSAGE_BYTES:
+                self._end(CloseReason.MESSAGE_TOO_BIG, "Followers have nothing to say.")
+            if frame.message_finished:
+                self._message_bytes = 0
+
+    def _end(self, code: int, message: str | None = None) -> NoReturn:
+        self.close(code, message)
+        raise ConnectionClosed(code, message)
+
+    def _drop(self, why: str) -> NoReturn:
         """The connection is broken, perhaps in the middle of a frame: nothing more may be written."""
         self.connected = False
+        log.info("follower.dropped", why=why)
         raise ConnectionClosed(CloseReason.ABNORMAL_CLOSURE, None)
 
 

@@ -1,30 +1,34 @@
 """`WS /v1/jobs/{id}/stream`: the events of a job as JSON text messages, from a cursor to the terminal one.
 
 Callers are checked before the handshake, so a refusal is an ordinary HTTP answer: 401 (key or ticket), 403
-(origin), 404 (job), 503 (too many followers). Close codes: 1000 after the terminal event, 1008 if the job is
-deleted meanwhile, 1009 for a message beyond 16 KB, 1012 when this server stops (connect again with the last
-`seq`).
+(origin), 404 (job), 503 (too many followers, or this server stops). Close codes: 1000 after the terminal
+event, 1009 for a message beyond 16 KB, 1012 when this server stops (connect again with the last `seq`), 4401
+when the key is revoked, 4404 when the job is deleted.
 """
 
 from typing import Final
 
 import flask_sock
-from flask import g, request
+from flask import Response, g, request
+from pydantic import BaseModel, Field
+from simple_websocket import ConnectionError as HandshakeFailed
 from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import ProtocolError
 
-from app.api import draining, tickets
-from app.api.auth import public, require_key
+from app.api import draining, following, tickets
+from app.api.auth import account_id, key_hash, public, require_key
 from app.api.bodies import parse
 from app.api.describe import describe
-from app.api.errors import OriginForbidden, TooManyFollowers
-from app.api.events import TICK_SECONDS, EventsQuery
+from app.api.errors import KeyMissing, OriginForbidden, envelope
+from app.api.events import Cursor
 from app.api.sockets import TICKET_PROTOCOL, FollowerSocket
 from app.db import transaction
 from app.jobs.errors import JobNotFound
 from app.jobs.queries import get_job
-from app.streams import channel
-from app.streams.hub import hub
 from config.settings import settings
+
+KEY_REVOKED: Final = 4401
+JOB_DELETED: Final = 4404
 
 # flask-sock takes its server class from its own module.
 flask_sock.Server = FollowerSocket
@@ -34,27 +38,38 @@ sock: Final = flask_sock.Sock()
 blueprint = public("stream")
 
 
+class StreamQuery(BaseModel):
+    after: Cursor = 0
+    ticket: str | None = Field(None, description="In place of a key: see `POST /v1/stream-tickets`.")
+
+
 @blueprint.before_request
 def _admit() -> None:
     job_id = (request.view_args or {})["job_id"]
-    ticket = _ticket()
+    query = parse(StreamQuery, request.args.to_dict())
+    ticket = _ticket_protocol() or query.ticket
     _check_origin(has_key=ticket is None)
     if ticket is None:
         require_key()
     else:
-        g.account_id = tickets.redeem(ticket, job_id)
+        tickets.redeem(ticket, job_id)
     with transaction() as session:
-        get_job(session, g.account_id, job_id)
-    if hub().followers >= settings().max_followers:
-        raise TooManyFollowers("This server follows as many streams as it may; try again or try another.")
-    g.after = parse(EventsQuery, {"after": request.args.get("after", "0")}).after
+        get_job(session, account_id(), job_id)
+    following.require_place()
+    g.after = query.after
 
 
-def _ticket() -> str | None:
+@blueprint.errorhandler(ProtocolError)
+@blueprint.errorhandler(HandshakeFailed)
+def _refuse(error: Exception) -> Response:
+    return envelope(400, f"The WebSocket handshake is not valid: {error}.", "invalid_handshake")
+
+
+def _ticket_protocol() -> str | None:
     for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
         if protocol.strip().startswith(TICKET_PROTOCOL):
             return protocol.strip().removeprefix(TICKET_PROTOCOL)
-    return request.args.get("ticket")
+    return None
 
 
 def _check_origin(*, has_key: bool) -> None:
@@ -69,8 +84,8 @@ def _check_origin(*, has_key: bool) -> None:
 @sock.route("/v1/jobs/<job_id>/stream", bp=blueprint)
 @describe(
     "Follow a job over a WebSocket",
-    query=EventsQuery,
-    headers=(("Sec-WebSocket-Protocol", "`longhaul.ticket.TICKET`, or `?ticket=`: in place of a key."),),
+    query=StreamQuery,
+    headers=(("Sec-WebSocket-Protocol", "`longhaul.ticket.TICKET`, as `?ticket=`."),),
     answers={101: (None, "Each event is one JSON text message.")},
     errors=(400, 401, 403, 404, 503),
 )
@@ -81,12 +96,14 @@ def follow(ws: FollowerSocket, job_id: str) -> None:
 def _pump(ws: FollowerSocket, job_id: str, after: int) -> tuple[int, str | None]:
     """Send until there is nothing more to send. The close code and why."""
     try:
-        for batch in channel.follow(job_id, after, tick_seconds=TICK_SECONDS):
+        for batch in following.batches(job_id, after, key_hash()):
             if batch:
                 ws.send_texts([frame.body for frame in batch])
             ws.look()
-            if draining.has_begun():
-                return CloseReason.SERVICE_RESTART, "This server stops; connect again."
     except JobNotFound:
-        return CloseReason.POLICY_VIOLATION, "The job was deleted."
+        return JOB_DELETED, "The job was deleted."
+    except KeyMissing:
+        return KEY_REVOKED, "The API key was revoked."
+    if draining.has_begun():
+        return CloseReason.SERVICE_RESTART, "This server stops; connect again."
     return CloseReason.NORMAL_CLOSURE, None

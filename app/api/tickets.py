@@ -9,7 +9,7 @@ from typing import Final
 from flask import Response, jsonify
 from pydantic import BaseModel
 
-from app.api.auth import account_id, protected
+from app.api.auth import account_id, admit, key_hash, protected
 from app.api.bodies import parse_body
 from app.api.describe import describe
 from app.api.errors import TicketInvalid
@@ -36,24 +36,26 @@ class Ticket(BaseModel):
     "Make a single-use ticket for a job's WebSocket",
     body=TicketRequest,
     answers={201: (Ticket, "Give it as `?ticket=` or as the subprotocol `longhaul.ticket.TICKET`.")},
-    errors=(400, 401, 404),
+    errors=(400, 401, 404, 503),
 )
 def create() -> tuple[Response, int]:
     job_id = parse_body(TicketRequest).job_id
     with transaction() as session:
         get_job(session, account_id(), job_id)
     ticket = secrets.token_urlsafe(24)
-    client().set(_key(ticket), f"{account_id()} {job_id}", ex=TICKET_SECONDS)
+    client().set(_key(ticket), f"{key_hash().hex()} {job_id}", ex=TICKET_SECONDS)
     return jsonify(ticket=ticket, expires_in=TICKET_SECONDS), 201
 
 
-def redeem(ticket: str, job_id: str) -> str:
-    """The account that a ticket was made for; the ticket is used up. Raises `TicketInvalid`."""
+def redeem(ticket: str, job_id: str) -> None:
+    """Let this request act for the key that a ticket was made with; the ticket is used up. Raises
+    `TicketInvalid`, and `KeyMissing` if the key was revoked since.
+    """
     bound = client().getdel(_key(ticket))
-    account, _, bound_job_id = bound.decode().partition(" ") if isinstance(bound, bytes) else ("", "", "")
+    secret_hash, _, bound_job_id = bound.decode().partition(" ") if isinstance(bound, bytes) else ("", "", "")
     if bound_job_id != job_id:
         raise TicketInvalid("This ticket was used, has expired, or is for another job.")
-    return account
+    admit(bytes.fromhex(secret_hash))
 
 
 def _key(ticket: str) -> str:

@@ -1,0 +1,87 @@
+"""Following a job for a connection: bounded in number, through an outage of the database, until the job ends,
+the caller's key is revoked, or this server is about to stop. It knows no wire format.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from app import clock
+from app.api import auth, draining
+from app.api.errors import DATABASE_AWAY, KeyMissing, ServerBusy
+from app.streams import channel
+from app.streams.frames import Frame
+from config.settings import settings
+
+log = structlog.get_logger(__name__)
+
+# How soon a follower notices that its client left or that this server stops.
+TICK_SECONDS: Final = 1.0
+
+
+class Places:
+    """How many followers this process holds."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.taken += count
+
+
+places: Final = Places()
+
+
+def require_place() -> None:
+    """Raises `ServerBusy` where another follower is not taken."""
+    if draining.has_begun():
+        raise ServerBusy("This server is about to stop; connect again.")
+    if places.taken >= settings().max_followers:
+        raise ServerBusy("This server follows as many streams as it may; try again or try another.")
+
+
+def batches(job_id: str, after: int, key_hash: bytes) -> Iterator[list[Frame]]:
+    """As `channel.follow`, with an empty list at least every second. Ends early when this server stops. Raises
+    `JobNotFound` when the job is deleted and `KeyMissing` when the key is revoked.
+    """
+    places.add(1)
+    try:
+        checked_at = clock.monotonic()
+        for batch in _steadily(job_id, after):
+            yield batch
+            if draining.has_begun():
+                return
+            if clock.monotonic() - checked_at >= settings().ping_seconds:
+                checked_at = clock.monotonic()
+                _require_valid(key_hash)
+    finally:
+        places.add(-1)
+
+
+def _steadily(job_id: str, after: int) -> Iterator[list[Frame]]:
+    """Go on from the last frame when the database comes back."""
+    while True:
+        try:
+            for batch in channel.follow(job_id, after, tick_seconds=TICK_SECONDS):
+                if batch:
+                    after = batch[-1].seq
+                yield batch
+        except DATABASE_AWAY as error:
+            log.warning("follower.database_away", job_id=job_id, error=str(error))
+        else:
+            return
+        yield []
+        clock.sleep(TICK_SECONDS)
+
+
+def _require_valid(key_hash: bytes) -> None:
+    try:
+        auth.account_of(key_hash)
+    except KeyMissing:
+        raise
+    except DATABASE_AWAY as error:
+        log.warning("follower.key_unchecked", error=str(error))
