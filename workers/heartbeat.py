@@ -3,7 +3,8 @@ which jobs are to be cancelled. Cancels also come at once, over Redis; the beat 
 """
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 from sqlalchemy import delete, func
@@ -17,10 +18,7 @@ from app.jobs.tables import Worker
 from app.redis import RedisError, client
 from app.streams.tail import CANCEL_CHANNEL
 from config.settings import settings
-from workers.running import Cause
-
-if TYPE_CHECKING:
-    from workers.process import WorkerProcess
+from workers.running import Cause, RunningJob
 
 log = structlog.get_logger(__name__)
 
@@ -28,10 +26,23 @@ RECONNECT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """Two threads: one beats, one listens for cancels. Neither is the engine's or a task's."""
+    """Two threads: one beats, one listens for cancels. Neither is the engine's or a task's.
 
-    def __init__(self, worker: "WorkerProcess") -> None:
-        self._worker = worker
+    `jobs` are those in hand, by lease id; `describe` gives the columns of this worker's row; `check_engine` is
+    called at each beat.
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        jobs: Mapping[str, RunningJob],
+        describe: Callable[[], dict[str, Any]],
+        check_engine: Callable[[], None],
+    ) -> None:
+        self._worker_id = worker_id
+        self._jobs = jobs
+        self._describe = describe
+        self._check_engine = check_engine
         self._stopping = threading.Event()
 
     def start(self) -> None:
@@ -45,7 +56,7 @@ class Heartbeat:
         """Vanish from the list of workers, if that works at once."""
         try:
             with transaction() as session:
-                session.execute(delete(Worker).where(Worker.id == self._worker.id))
+                session.execute(delete(Worker).where(Worker.id == self._worker_id))
         except SQLAlchemyError as error:
             log.warning("goodbye.failed", error=str(error))
 
@@ -55,12 +66,12 @@ class Heartbeat:
                 self._beat()
             except SQLAlchemyError as error:
                 log.warning("heartbeat.failed", error=str(error))
-            self._worker.check_engine()
+            self._check_engine()
             if self._stopping.wait(settings().heartbeat_seconds):
                 return
 
     def _beat(self) -> None:
-        jobs = dict(self._worker.jobs)
+        jobs = dict(self._jobs)
         with transaction() as session:
             held = lifecycle.renew(session, list(jobs), settings().lease_seconds)
         with transaction() as session:
@@ -73,14 +84,9 @@ class Heartbeat:
                 job.stop(Cause.CANCELLED)
 
     def _register(self) -> Insert:
-        worker = self._worker
-        seen = {
-            "running": len(worker.jobs),
-            "draining": worker.is_draining,
-            "seen_at": func.clock_timestamp(),
-        }
-        known = {"id": worker.id, "model": worker.model, "slots": worker.slots}
-        return insert(Worker).values(**known, **seen).on_conflict_do_update(index_elements=["id"], set_=seen)
+        row = {**self._describe(), "seen_at": func.clock_timestamp()}
+        known = insert(Worker).values(id=self._worker_id, **row)
+        return known.on_conflict_do_update(index_elements=["id"], set_=row)
 
     def _listen_forever(self) -> None:
         while not self._stopping.is_set():
@@ -95,6 +101,10 @@ class Heartbeat:
             subscriber.subscribe(CANCEL_CHANNEL)
             while not self._stopping.is_set():
                 message = subscriber.get_message(timeout=1.0)
-                job = message and self._worker.find(message["data"].decode())
-                if job:
-                    job.stop(Cause.CANCELLED)
+                if message:
+                    self._cancel(message["data"].decode())
+
+    def _cancel(self, job_id: str) -> None:
+        for job in list(self._jobs.values()):
+            if job.id == job_id:
+                job.stop(Cause.CANCELLED)

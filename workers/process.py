@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -42,7 +42,7 @@ class WorkerProcess:
         self.jobs: dict[str, RunningJob] = {}  # by lease id
         self.is_draining = False
         self._dying = threading.Lock()
-        self._heartbeat = Heartbeat(self)
+        self._heartbeat = Heartbeat(self.id, self.jobs, self._describe, self.check_engine)
 
     def boot(self) -> None:
         """Load the engine, then begin to beat. Raises `EngineStartFailed`."""
@@ -65,8 +65,14 @@ class WorkerProcess:
         finally:
             del self.jobs[job.lease_id]
 
-    def find(self, job_id: str) -> RunningJob | None:
-        return next((job for job in list(self.jobs.values()) if job.id == job_id), None)
+    def _describe(self) -> dict[str, Any]:
+        """What the table of workers says of this one."""
+        return {
+            "model": self.model,
+            "slots": self.slots,
+            "running": len(self.jobs),
+            "draining": self.is_draining,
+        }
 
     def check_engine(self) -> None:
         """Die with the engine: it is gone, or it is busy and has said nothing for too long."""
