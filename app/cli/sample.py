@@ -45,7 +45,7 @@ def local_key(file: Path, client: httpx.Client) -> str:
 
 def run_sample(client: httpx.Client, model: str, write: Callable[[str], None]) -> None:
     """Ask `QUESTION` and hand the answer to `write` as it comes. Raises `SampleFailed`."""
-    body = {"model": model, "input": QUESTION, "max_output_tokens": 64, "temperature": 0}
+    body = {"model": model, "input": QUESTION, "max_output_tokens": 128, "temperature": 0}
     answer = client.post("/v1/jobs", json=body)
     if answer.status_code not in {httpx.codes.OK, httpx.codes.ACCEPTED}:
         raise SampleFailed(f"The sample job was refused with status {answer.status_code}: {answer.text[:500]}")
@@ -61,11 +61,17 @@ def run_sample(client: httpx.Client, model: str, write: Callable[[str], None]) -
                 write(f"\n{text}")
             case "job.completed":
                 return
+            case "job.incomplete" if _reason(event) == "max_output_tokens":
+                return  # a talkative model, not a broken one
             case ending if ending in ENDINGS:
-                raise SampleFailed(
-                    f"The sample job {job['id']} ended as {ending.removeprefix('job.')}: {event}"
-                )
+                raise SampleFailed(f"The sample job {job['id']} ended as {event['status']}: {_reason(event)}.")
     raise SampleFailed(f"The stream of the sample job {job['id']} ended too early.")
+
+
+def _reason(event: dict[str, Any]) -> str:
+    """Why a job ended without completing: an error's message, or the name of what cut it short."""
+    error, details = event.get("error"), event.get("incomplete_details")
+    return str(error["message"] if error else details["reason"] if details else "no reason given")
 
 
 def follow(client: httpx.Client, url: str) -> Iterator[dict[str, Any]]:

@@ -95,8 +95,11 @@ def _ask(client: httpx.Client, stack: Stack, model: ModelSpec, key_file: Path) -
         )
     console.print(f"\n{QUESTION}", style="bold")
     began = time.monotonic()
-    run_sample(client, model.name, lambda text: console.out(text, end="", highlight=False))
-    console.print(f"\n\n✓ Answered ({time.monotonic() - began:.1f} s)")
+    try:
+        run_sample(client, model.name, lambda text: console.out(text, end="", highlight=False))
+    finally:
+        console.print()
+    console.print(f"\n✓ Answered ({time.monotonic() - began:.1f} s)")
 
 
 def _stay(stack: Stack, base_url: str, key_file: Path) -> None:
