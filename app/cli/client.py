@@ -25,10 +25,12 @@ class Api:
     """One Longhaul. Every call raises `CommandFailed`, or `Unreachable`."""
 
     def __init__(self, url: str, key: str) -> None:
+        if not (key.isascii() and key.isprintable()):
+            raise CommandFailed("The API key holds characters that no key has.")
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         # A proxy that the environment names is no way to this machine itself.
-        self._by_proxy = urlsplit(url).hostname not in LOOPBACK
+        self._by_proxy = _host(url) not in LOOPBACK
         self._http = httpx.Client(
             headers=self._headers, timeout=TIMEOUT_SECONDS, trust_env=self._by_proxy, follow_redirects=True
         )
@@ -57,9 +59,7 @@ class Api:
         except httpx.HTTPError as error:
             raise Unreachable(f"The connection to {self.url} broke: {error}.") from None
         except UnicodeEncodeError:
-            raise CommandFailed(
-                "The API key, or another header, holds characters that none can have."
-            ) from None
+            raise CommandFailed("An idempotency key is of ASCII characters.") from None
         if not answer.is_success:
             raise self.refusal(answer.status_code, answer.content)
         found = _json_object(answer.content)
@@ -112,12 +112,19 @@ def connect(url: str | None, key: str | None) -> Api:
 
 def _local_key(address: str, run_dir: Path) -> str:
     """The key of the local account, which must not be shown to other machines."""
-    if urlsplit(address).hostname not in {*LOOPBACK, settings().host}:
+    if _host(address) not in {*LOOPBACK, settings().host}:
         return ""
     try:
         return (run_dir / "local-key").read_text().strip()
     except OSError:
         return ""
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        raise CommandFailed(f"{url} is not an address.") from None
 
 
 def _json_object(content: bytes | bytearray) -> dict[str, Any] | None:

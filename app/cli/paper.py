@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -63,7 +64,7 @@ class Screen(Paper):
         *finished, last = (self._open + harmless(text)).split("\n")
         rows = self._rows(last)
         if len(rows) > OPEN_ROWS:
-            finished += rows[:-1]
+            finished += [row.rstrip() for row in rows[:-1]]
             last = rows[-1]
         self._open = last
         if finished:
@@ -77,7 +78,7 @@ class Screen(Paper):
         self.note(f"The last {len(text)} characters are void; the output goes on before them.")
 
     def note(self, line: str) -> None:
-        self._console.print(Text(harmless(line), style="dim"), soft_wrap=True)
+        self._console.print(Text(harmless(line), style="dim"))
 
     def tell(self, reason: str) -> None:
         """The progress line says it."""
@@ -85,12 +86,11 @@ class Screen(Paper):
     def _rows(self, line: str) -> list[str]:
         """A line as the terminal's width breaks it; together the rows are the line."""
         plain = line.replace("\t", " ")
-        rows, start = [], 0
-        for row in Text(plain).wrap(self._console, self._console.width)[1:]:
-            end = max(plain.find(row.plain, start), start)
-            rows.append(line[start:end])
-            start = end
-        return [*rows, line[start:]]
+        starts, end = [], 0
+        for row in Text(plain).wrap(self._console, self._console.width):
+            starts.append(max(plain.find(row.plain, end), end))
+            end = starts[-1] + len(row.plain)
+        return [line[start:stop] for start, stop in pairwise([0, *starts[1:], len(line)])]
 
 
 class Sheet(Paper):

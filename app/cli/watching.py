@@ -46,8 +46,9 @@ class _Watch:
                 ending = self._follow(paper)
         except KeyboardInterrupt:
             paper.note(
-                f"\nThe job goes on. Watch it:  longhaul watch {self._id} --after {self._follower.cursor}"
-                f"\nStop it:  longhaul cancel {self._id}"
+                f"\nThe job goes on. To watch or stop it:\n"
+                f"  longhaul watch {self._id} --after {self._follower.cursor}\n"
+                f"  longhaul cancel {self._id}"
             )
             return INTERRUPTED
         self._progress.ended_at = clock.monotonic()
