@@ -29,12 +29,14 @@ def only_one(path: Path, on_wait: Callable[[], None], wait_seconds: float = 120.
     ended (`on_wait` is told once), and raises `AlreadyRunning` at once if that process lives.
     """
     with path.open("a+") as file:
-        deadline = time.monotonic() + wait_seconds
+        deadline, told = time.monotonic() + wait_seconds, False
         while not _is_taken(file):
             pid = _owner(file)
             if psutil.pid_exists(pid) or time.monotonic() > deadline:
                 raise AlreadyRunning(pid)
-            on_wait()
+            if not told:
+                on_wait()
+                told = True
             time.sleep(0.2)
         file.truncate(0)
         file.write(str(os.getpid()))
