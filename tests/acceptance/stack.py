@@ -48,7 +48,7 @@ class Stack:
         command = read_procfile(ROOT / "Procfile")[name.rstrip("0123456789")]
         with (self.logs / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                shlex.split(command),
+                [sys.executable, "-m", "workers.leash", *shlex.split(command)],
                 cwd=ROOT,
                 env={**self.environment, **environment},
                 stdout=log,
