@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import time
+from contextlib import aclosing
 
 import jsonschema
 import pytest
@@ -56,6 +57,7 @@ def test_a_late_reader_gets_every_token_in_longer_deltas(subject):
         async for delta in subject.engine.generate(subject.call(max_tokens=40)):
             ids += delta.token_ids
             deltas += 1
+            # Not a wait for anything: this reader is slow.
             await asyncio.sleep(0.5 if deltas == 1 else 0)
         return ids, deltas
 
@@ -220,11 +222,9 @@ def test_a_json_schema_is_followed(subject):
 
 
 def test_a_json_object_parses(subject):
-    answer = subject.answer("Give me the JSON object {}", json_object=True, max_tokens=200)
+    answer = subject.answer('Repeat this: {"a": 1}', json_object=True, max_tokens=60)
 
-    if answer.finish is FinishReason.STOP:
-        assert isinstance(json.loads(subject.text(answer.ids)), dict)
-    assert subject.text(answer.ids).startswith("{")
+    assert isinstance(json.loads(subject.text(answer.ids)), dict)
 
 
 def test_a_schema_that_cannot_be_followed_is_rejected_and_the_engine_lives_on(subject):
@@ -308,26 +308,40 @@ def test_more_calls_than_slots_wait_their_turn(subject):
 
 @pytest.mark.parametrize("how", ["close", "cancel"])
 def test_a_call_that_nobody_reads_any_more_frees_its_slot(subject, how):
-    """Calls that would hold every slot for minutes are given up; a new one finds room at once."""
+    """Calls that would hold every slot for 1,500 steps are given up; a new one finds room within a few."""
+    engine = subject.engine
 
-    async def give_up():
-        calls = [
-            subject.call(f"Story {n}", max_tokens=1500, ignore_eos=True) for n in range(subject.engine.slots)
-        ]
-        if how == "close":
-            await asyncio.gather(*(subject.read(call, most_tokens=2) for call in calls))
-        else:
-            readers = [asyncio.ensure_future(subject.read(call)) for call in calls]
-            await asyncio.sleep(0.3)
-            for reader in readers:
-                reader.cancel()
-            ended = await asyncio.gather(*readers, return_exceptions=True)
-            assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+    async def give_up_closing(calls):
+        readers = [engine.generate(call) for call in calls]
+        await asyncio.gather(*(anext(reader) for reader in readers))
+        await asyncio.gather(*(reader.aclose() for reader in readers))
+
+    async def read_on(call, has_begun):
+        async with aclosing(engine.generate(call)) as deltas:
+            async for _ in deltas:
+                has_begun.set()
+
+    async def give_up_cancelling(calls):
+        begun = [asyncio.Event() for _ in calls]
+        readers = [asyncio.ensure_future(read_on(*pair)) for pair in zip(calls, begun, strict=True)]
+        await asyncio.gather(*(has_begun.wait() for has_begun in begun))
+        for reader in readers:
+            reader.cancel()
+        ends = await asyncio.gather(*readers, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+
+    async def run():
+        calls = [subject.call(f"Story {n}", max_tokens=1500, ignore_eos=True) for n in range(engine.slots)]
+        await (give_up_closing if how == "close" else give_up_cancelling)(calls)
         started_at = time.monotonic()
-        await subject.read(subject.call("Hello", max_tokens=2))
-        return time.monotonic() - started_at
+        await subject.read(subject.call("Hello", max_tokens=2, ignore_eos=True))
+        waited = time.monotonic() - started_at
+        started_at = time.monotonic()
+        await subject.read(subject.call("Hello", max_tokens=40, ignore_eos=True))
+        return waited, time.monotonic() - started_at
 
-    assert subject.loop.run(give_up()) < 2
+    waited, forty_steps = subject.loop.run(run())
+    assert waited < 2 * forty_steps
 
 
 def test_a_call_closed_before_its_first_delta_leaves_nothing_behind(subject):
@@ -341,7 +355,7 @@ def test_a_call_closed_before_its_first_delta_leaves_nothing_behind(subject):
             await deltas.aclose()
         return await subject.read(subject.call("Hello", max_tokens=3, ignore_eos=True))
 
-    assert len(subject.loop.run(close_early(), timeout=20).ids) == 3
+    assert len(subject.loop.run(close_early(), timeout=60).ids) == 3
 
 
 def test_a_running_engine_passes_its_check(subject):

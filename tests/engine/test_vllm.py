@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.engine.conftest import vllm_spec
+from tests.engine.conftest import VLLM_MARKS, vllm_spec
 from tests.engine.test_orphans import is_gone_within
 from workers.engine.decoding import read_vocabulary
 
-pytestmark = pytest.mark.vllm
+pytestmark = VLLM_MARKS
 
 
 @pytest.fixture(scope="module")

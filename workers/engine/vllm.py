@@ -91,6 +91,8 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             await asyncio.to_thread(llm.shutdown)
+            # It has asked its own tasks on this loop to end: wait until they have.
+            await asyncio.gather(llm.output_handler, return_exceptions=True)
 
     def check(self) -> None:
         if self._llm is None or self._llm.errored:
