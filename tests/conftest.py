@@ -13,7 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A shared machine is slow at times; an example that takes long is no failure.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 ROOT = Path(__file__).parent.parent
 VAR_DIR = Path(tempfile.mkdtemp(prefix="longhaul-test-"))

@@ -27,7 +27,7 @@ class Cause(StrEnum):
     UNSTORABLE = auto()  # Postgres refuses this job's output
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs, and one is made for every token
 class Piece:
     """Output under one sequence number, as it went out live."""
 

@@ -18,7 +18,7 @@ from app.jobs.tables import JobEvent, JobSegment
 DELTA: Final = "output.delta"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs, and one is made for every token
 class Frame:
     first_seq: int
     seq: int
@@ -42,6 +42,9 @@ def decode(body: bytes) -> Frame:
 
 
 def delta(first_seq: int, seq: int, offset: int, text: str, logprobs: list[Any] | None = None) -> Frame:
+    if logprobs is None and first_seq == seq:
+        body = b'{"type":"output.delta","seq":%d,"offset":%d,"delta":%b}' % (seq, offset, _json(text))
+        return Frame(seq, seq, DELTA, body)
     fields: dict[str, Any] = {"offset": offset, "delta": text}
     if logprobs is not None:
         fields["logprobs"] = logprobs
@@ -85,8 +88,10 @@ def _rest_of_segment(segment: JobSegment, cursor: int) -> Frame:
 _LINE_BREAKS: Final = {c: f"\\u{ord(c):04x}".encode() for c in "\u2028\u2029\u0085"}
 
 
-def _json(fields: dict[str, Any]) -> bytes:
+def _json(fields: Any) -> bytes:
     body = orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+    if body.isascii():
+        return body
     for char, escaped in _LINE_BREAKS.items():
         raw = char.encode()
         if raw in body:

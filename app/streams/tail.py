@@ -30,7 +30,7 @@ def channel(job_id: str) -> str:
 CANCEL_CHANNEL = "lh:cancel"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs, and one is made for every token
 class TailEntry:
     """One live delta: `frame` as followers get it, and the tokens behind it."""
 
@@ -52,14 +52,28 @@ def publish(redis: Redis, entries: Sequence[TailEntry]) -> None:
     """Append to the tails and tell followers, in one round trip. Raises `RedisError` if Redis is away; an
     entry that Redis refuses as stale is dropped.
     """
-    pipe = redis.pipeline(transaction=False)
+    keys: list[str] = []
+    arguments: list[Any] = [TAIL_TTL_SECONDS]
     for entry in entries:
-        fields: dict[Any, Any] = {b"f": entry.frame.body, b"t": pack_ints(entry.token_ids)}
-        pipe.xadd(tail_key(entry.job_id), fields, id=f"{entry.frame.seq}-0")
-        pipe.publish(channel(entry.job_id), entry.frame.body)
-        if entry.is_first:
-            pipe.expire(tail_key(entry.job_id), TAIL_TTL_SECONDS)
-    pipe.execute(raise_on_error=False)
+        job_id = entry.job_id
+        keys += (tail_key(job_id), channel(job_id))
+        arguments += (entry.frame.seq, entry.frame.body, pack_ints(entry.token_ids), int(entry.is_first))
+    redis.eval(_PUBLISH, len(keys), *keys, *arguments)
+
+
+# One command for all jobs: packing two or three for each would cost the worker most of its time. Every other
+# key is a channel.
+_PUBLISH = """
+for i = 1, #KEYS, 2 do
+    local at = i * 2
+    local seq, body, tokens, is_first = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    local added = redis.pcall('XADD', KEYS[i], seq .. '-0', 'f', body, 't', tokens)
+    redis.pcall('PUBLISH', KEYS[i + 1], body)
+    if is_first == '1' then
+        redis.pcall('EXPIRE', KEYS[i], ARGV[1])
+    end
+end
+"""
 
 
 def announce(redis: Redis, job_id: str, frame: Frame) -> None:

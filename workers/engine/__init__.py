@@ -80,7 +80,7 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs, and one is made for every token
 class Delta:
     """New output. `finish` is set on the last delta alone, which may have no tokens. End-of-sequence tokens
     are among `token_ids`: they count as output and decode to no text.

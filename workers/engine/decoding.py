@@ -15,17 +15,23 @@ _PROBE = "Ahoy, wörld! 12 × 3 = 36;\n\tnaïve 東京 🦊 'quoted' {}"
 class BytesDecoder:
     """A `Decoder` over a table of bytes by token id."""
 
-    __slots__ = ("_decode", "_table")
+    __slots__ = ("_decoder", "_is_inside", "_table", "_whole")
 
-    def __init__(self, table: Sequence[bytes]) -> None:
+    def __init__(self, table: Sequence[bytes], whole: Sequence[str | None]) -> None:
         self._table = table
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._whole = whole
+        self._is_inside = False  # a character whose first bytes have come
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def step(self, token_id: int) -> str:
-        return self._decode(self._table[token_id])
+        if not self._is_inside and (text := self._whole[token_id]) is not None:
+            return text
+        text = self._decoder.decode(self._table[token_id])
+        self._is_inside = bool(self._decoder.getstate()[0])
+        return text
 
     def flush(self) -> str:
-        return self._decode(b"", True)
+        return self._decoder.decode(b"", True)
 
 
 @dataclass(frozen=True)
@@ -35,19 +41,28 @@ class Vocabulary:
     pieces: Sequence[bytes]
     special: frozenset[int]
     _text: Sequence[bytes] = field(init=False, repr=False)
+    _whole: Sequence[str | None] = field(init=False, repr=False)  # tokens that are whole characters
 
     def __post_init__(self) -> None:
         text = [b"" if token in self.special else piece for token, piece in enumerate(self.pieces)]
         object.__setattr__(self, "_text", text)
+        object.__setattr__(self, "_whole", [_as_whole(piece) for piece in text])
 
     def decoder(self) -> BytesDecoder:
-        return BytesDecoder(self._text)
+        return BytesDecoder(self._text, self._whole)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return b"".join([self._text[token] for token in token_ids]).decode("utf-8", "replace")
 
     def token_text(self, token_id: int) -> str:
         return self.pieces[token_id].decode("utf-8", "replace")
+
+
+def _as_whole(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def read_vocabulary(tokenizer: Any, size: int) -> Vocabulary:
