@@ -11,8 +11,7 @@ from contextlib import aclosing
 import jsonschema
 import pytest
 
-from workers.engine import FinishReason, PromptRejected
-from workers.engine.simulated_words import VOCABULARY
+from workers.engine import EngineDead, FinishReason, PromptRejected
 
 SHORT = {"simulated": "What is the capital of France? [[tokens=8]]", "vllm": "What is the capital of France?"}
 PENALTIES = {
@@ -362,8 +361,24 @@ def test_a_running_engine_passes_its_check(subject):
     subject.engine.check()
 
 
-def test_the_simulated_vocabulary_speaks_every_kind_of_token():
-    text = VOCABULARY.decode(range(len(VOCABULARY.pieces)))
+def test_stopping_ends_what_runs_and_can_be_repeated(subject):
+    """The last of this module: it stops the module's engine, and the fixture stops it again."""
 
-    assert "harbours" in text
-    assert "東京" in text
+    async def stop_while_reading():
+        calls = [subject.call(f"Story {n}", max_tokens=1500, ignore_eos=True) for n in range(3)]
+        readers = [subject.engine.generate(call) for call in calls]
+        await asyncio.gather(*(anext(reader) for reader in readers))
+        ends = asyncio.gather(*(_drain(reader) for reader in readers), return_exceptions=True)
+        await subject.engine.stop()
+        return await ends
+
+    assert [type(end) for end in subject.loop.run(stop_while_reading())] == [EngineDead] * 3
+    with pytest.raises(EngineDead):
+        subject.engine.check()
+    with pytest.raises(EngineDead):
+        subject.answer()
+
+
+async def _drain(reader) -> None:
+    async for _ in reader:
+        pass

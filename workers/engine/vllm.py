@@ -90,9 +90,11 @@ class VllmEngine:
     async def stop(self) -> None:
         llm, self._llm = self._llm, None
         if llm is not None:
-            await asyncio.to_thread(llm.shutdown)
-            # It has asked its own tasks on this loop to end: wait until they have.
+            # vLLM's own shutdown lets running calls wait for ever, or its reader log the end as a crash.
+            llm.output_handler.cancel()
             await asyncio.gather(llm.output_handler, return_exceptions=True)
+            llm.output_processor.propagate_error(EngineDeadError())
+            await asyncio.to_thread(llm.shutdown)
 
     def check(self) -> None:
         if self._llm is None or self._llm.errored:
