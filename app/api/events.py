@@ -100,10 +100,10 @@ def _is_over(job_id: str, after: int) -> bool:
 
 def _page(job_id: str, query: EventsQuery) -> Response:
     is_over = _is_over(job_id, query.after)
-    page = [] if is_over else channel.read_page(job_id, query.after, query.limit)
+    page = [] if is_over else channel.read_page(job_id, query.after, query.limit).frames
     if not page and query.wait and not is_over:
         waiting.until_more(job_id, query.after, query.wait)
-        page = channel.read_page(job_id, query.after, query.limit)
+        page = channel.read_page(job_id, query.after, query.limit).frames
     page = page[: query.limit]
     body = b'{"object":"list","data":[%s],"next_after":%d,"has_more":%s}' % (
         b",".join(frame.body for frame in page),
@@ -153,6 +153,7 @@ def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
     try:
         for batch in following.batches(job_id, after, key):
             chunk = b"".join(map(_event, batch))
+            del batch
             if not chunk and clock.monotonic() - quiet_since >= settings().ping_seconds:
                 chunk = b": ping\n\n"
             if chunk:
@@ -160,6 +161,7 @@ def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
             yield chunk[: wire.PIECE_BYTES]
             for start in range(wire.PIECE_BYTES, len(chunk), wire.PIECE_BYTES):
                 yield chunk[start : start + wire.PIECE_BYTES]
+            del chunk
     except (JobNotFound, KeyMissing) as error:
         log.info("follower.ended", job_id=job_id, why=error.code)
 

@@ -29,6 +29,10 @@ def find_job(session: Session, job_id: str) -> Job | None:
     return session.get(Job, job_id) if is_id("job", job_id) else None
 
 
+def find_status(session: Session, job_id: str) -> Status | None:
+    return session.scalar(select(Job.status).where(Job.id == job_id)) if is_id("job", job_id) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which jobs to list; None filters nothing."""

@@ -3,6 +3,7 @@ event. However the pieces arrive, a follower gets every sequence number once and
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -11,7 +12,7 @@ from app import clock
 from app.db import transaction
 from app.jobs.errors import JobNotFound
 from app.jobs.log import read_log
-from app.jobs.queries import find_job
+from app.jobs.queries import find_status
 from app.redis import RedisError, client
 from app.streams import frames, tail
 from app.streams.frames import Frame
@@ -24,22 +25,34 @@ PAGE_ROWS: Final = 500
 HOLE_SECONDS: Final = 0.1
 
 
-def read_page(job_id: str, after: int, limit: int = PAGE_ROWS) -> list[Frame]:
-    """What directly follows `after`, stored or live, about `limit` frames; empty if there is nothing yet.
-    Raises `JobNotFound`.
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What directly follows a cursor: `is_full` if there may be more, `is_over` if the job has ended and there
+    is nothing.
     """
+
+    frames: list[Frame]
+    is_full: bool
+    is_over: bool
+
+
+def read_page(job_id: str, after: int, limit: int = PAGE_ROWS) -> Page:
+    """Stored and then live frames after a cursor, about `limit` of them. Raises `JobNotFound`."""
     with transaction() as session:
+        # The status first: once it is terminal, the log that is read after it is complete.
+        status = find_status(session, job_id)
         rows = read_log(session, job_id, after, limit)
-        if not rows and find_job(session, job_id) is None:
-            raise JobNotFound(job_id)
-    page: list[Frame] = []
+    if status is None:
+        raise JobNotFound(job_id)
+    found: list[Frame] = []
     for row in rows:
         for frame in frames.of_row(row, after):
-            page.append(frame)
+            found.append(frame)
             after = frame.seq
-    if len(rows) < limit and not (page and page[-1].is_last):
-        page += _read_tail(job_id, after)
-    return page
+    is_full = len(rows) == limit
+    if not status.is_terminal and not is_full:
+        found += _read_tail(job_id, after)
+    return Page(found, is_full, is_over=status.is_terminal and not found)
 
 
 def _read_tail(job_id: str, after: int) -> list[Frame]:
@@ -58,13 +71,16 @@ def follow(job_id: str, after: int, *, tick_seconds: float) -> Iterator[list[Fra
     with hub().watch(job_id) as inbox:
         cursor = after
         while True:
-            for page in _catch_up(job_id, cursor):
-                yield page
-                cursor = page[-1].seq
-                if page[-1].is_last:
-                    return
-            if _has_ended(job_id, cursor):
+            page = read_page(job_id, cursor)
+            if page.is_over:
                 return
+            if page.frames:
+                yield page.frames
+                cursor = page.frames[-1].seq
+                if page.frames[-1].is_last:
+                    return
+            if page.is_full:
+                continue
             inbox.cursor = cursor
             for batch in _live(inbox, cursor, tick_seconds):
                 yield batch
@@ -72,23 +88,6 @@ def follow(job_id: str, after: int, *, tick_seconds: float) -> Iterator[list[Fra
                     cursor = batch[-1].seq
                     if batch[-1].is_last:
                         return
-
-
-def _catch_up(job_id: str, cursor: int) -> Iterator[list[Frame]]:
-    while page := read_page(job_id, cursor):
-        yield page
-        cursor = page[-1].seq
-        if page[-1].is_last:
-            return
-
-
-def _has_ended(job_id: str, cursor: int) -> bool:
-    """Whether the cursor already lies at or beyond the terminal event."""
-    with transaction() as session:
-        job = find_job(session, job_id)
-        if job is None:
-            raise JobNotFound(job_id)
-        return job.status.is_terminal and not read_log(session, job_id, cursor, 1)
 
 
 def _live(inbox: Inbox, cursor: int, tick_seconds: float) -> Iterator[list[Frame]]:
