@@ -99,6 +99,7 @@ def _pump(ws: FollowerSocket, job_id: str, after: int) -> tuple[int, str | None]
         for batch in following.batches(job_id, after, key_hash()):
             if batch:
                 ws.send_texts([frame.body for frame in batch])
+            del batch
             ws.look()
     except JobNotFound:
         return JOB_DELETED, "The job was deleted."
