@@ -13,7 +13,7 @@ import orjson
 from celery import signals
 
 from app.redis import client
-from workers.celery import _workers, app
+from workers.celery import app, current_worker
 from workers.engine import Call, Engine, Sampling
 from workers.process import WorkerProcess
 
@@ -65,7 +65,7 @@ def _pop(key: str, seconds: float) -> dict[str, Any]:
 
 
 def _take_orders(**_: Any) -> None:
-    threading.Thread(target=_serve, args=(_workers[0],), daemon=True).start()
+    threading.Thread(target=_serve, args=(current_worker(),), daemon=True).start()
 
 
 # After the worker's own handler, hence after its boot.

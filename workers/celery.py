@@ -49,9 +49,14 @@ app.conf.update(
 _workers: list[WorkerProcess] = []
 
 
+def current_worker() -> WorkerProcess:
+    """The worker that this process is, once it has booted."""
+    return _workers[0]
+
+
 @app.task(name=RUN_JOB)
 def run(job_id: str) -> None:
-    run_job(_workers[0], job_id)
+    run_job(current_worker(), job_id)
 
 
 @signals.setup_logging.connect
