@@ -7,6 +7,7 @@ import httpx
 import orjson
 import pytest
 
+from app.api import following
 from app.db import transaction
 from app.jobs import lifecycle, rescue
 from app.jobs.lifecycle import Prefill
@@ -227,6 +228,17 @@ def test_a_stream_ends_when_its_job_is_deleted(alice, threaded_server, monkeypat
     alice("DELETE", job["urls"]["self"])
     headers = {"Accept": "text/event-stream"}
     assert alice.get(job["urls"]["events"], headers=headers).status_code == 404
+
+
+def test_a_reader_that_leaves_a_quiet_stream_frees_its_place_long_before_the_next_ping(
+    alice, running, threaded_server
+):
+    headers = {**alice.headers, "Accept": "text/event-stream"}
+    url = f"http://{threaded_server}{running[0]['events']}"
+    with httpx.stream("GET", url, headers=headers, trust_env=False) as response:
+        assert next(response.iter_lines())
+        eventually(lambda: following.places.taken == 1)
+    eventually(lambda: following.places.taken == 0, 5)
 
 
 def test_line_separators_in_output_do_not_cut_an_event(alice, running, threaded_server):
