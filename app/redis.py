@@ -3,6 +3,8 @@
 from functools import cache
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from config.settings import settings
 
@@ -18,4 +20,6 @@ def client() -> redis.Redis:
         socket_timeout=5,
         socket_keepalive=True,
         health_check_interval=15,
+        # One more try, for a connection that broke while it was idle; a dead server is told of at once.
+        retry=Retry(NoBackoff(), 1),
     )

@@ -20,7 +20,7 @@ from app.streams.hub import Inbox, hub
 
 log = structlog.get_logger(__name__)
 
-PAGE_ROWS: Final = 500
+PAGE_ROWS: Final = 200
 # A live frame that does not continue the cursor: what lies between is on its way into Postgres.
 HOLE_SECONDS: Final = 0.1
 
@@ -81,6 +81,7 @@ def follow(job_id: str, after: int, *, tick_seconds: float) -> Iterator[list[Fra
                     return
             if page.is_full:
                 continue
+            del page  # its frames would stay for as long as this follower does
             inbox.cursor = cursor
             for batch in _live(inbox, cursor, tick_seconds):
                 yield batch

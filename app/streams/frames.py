@@ -89,7 +89,8 @@ _LINE_BREAKS: Final = {c: f"\\u{ord(c):04x}".encode() for c in "\u2028\u2029\u00
 
 
 def _json(fields: Any) -> bytes:
-    body = orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+    # A copy: orjson's own bytes keep the kilobytes of its buffer for as long as they live.
+    body = bytes(memoryview(orjson.dumps(fields, option=orjson.OPT_UTC_Z)))
     if body.isascii():
         return body
     for char, escaped in _LINE_BREAKS.items():
