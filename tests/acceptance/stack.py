@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import httpx
 import orjson
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from tests.eventually import eventually
@@ -142,6 +143,11 @@ class Following:
                     self.seen.take(orjson.loads(message))
         except (ConnectionClosed, OSError):
             pass
+        except InvalidStatus as refusal:
+            # A server that stops, or whose database is away, sends followers elsewhere; here there is one.
+            if refusal.response.status_code != 503:
+                raise
+            time.sleep(0.2)
 
     def ended(self, seconds: float = 120) -> StrictFollower:
         self._thread.join(seconds)
