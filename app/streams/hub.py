@@ -86,10 +86,6 @@ class Hub:
         self._subscriber: Any = None
         self._started = False
 
-    @property
-    def followers(self) -> int:
-        return sum(len(watched.inboxes) for watched in self._jobs.values())
-
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Inbox]:
         """An inbox that receives the job's frames from now on."""

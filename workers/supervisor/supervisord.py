@@ -82,11 +82,6 @@ class Supervisord:
         """Returns at once; see `states` for what became of it."""
         self._call("supervisor.startProcess", name, False)
 
-    def restart_program(self, name: str) -> None:
-        """Stop it, which may take its whole `stop_seconds`, and start it again."""
-        self._call("supervisor.stopProcess", name)
-        self.start_program(name)
-
     def states(self) -> dict[str, ProgramState]:
         found = {}
         for entry in self._call("supervisor.getAllProcessInfo"):
