@@ -2,8 +2,9 @@
 
 from app.accounts.tables import Account, ApiKey
 from app.db import Base
-from app.jobs.tables import Job, JobEvent, JobSegment, Worker
+from app.jobs.tables import Job, JobEvent, JobSegment, Usage, Worker
+from app.line.tables import Line, Share
 
 metadata = Base.metadata
 
-__all__ = ["Account", "ApiKey", "Job", "JobEvent", "JobSegment", "Worker", "metadata"]
+__all__ = ["Account", "ApiKey", "Job", "JobEvent", "JobSegment", "Line", "Share", "Usage", "Worker", "metadata"]

@@ -27,7 +27,7 @@ from app.jobs import lifecycle
 from app.jobs.requests import JobRequest
 from app.jobs.tables import Worker
 from app.redis import client
-from config.catalogue import catalogue
+from config.catalogue import forget_catalogue
 from config.settings import ROOT, VAR_DIR, process_environment, settings
 from workers.embedded import running_postgres, running_valkey
 from workers.embedded.server import free_port
@@ -180,8 +180,9 @@ def _environment(**values: str) -> Iterator[None]:
     for name in [name for name in before if name.startswith("LONGHAUL_")]:
         del os.environ[name]
     os.environ.update(values)
-    for cached in (settings, catalogue, engine, client):
+    for cached in (settings, engine, client):
         cached.cache_clear()
+    forget_catalogue()
     try:
         yield
     finally:

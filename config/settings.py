@@ -51,8 +51,23 @@ class Settings(BaseSettings):
     # Jobs
     max_attempts: int = 3  # attempts lost without progress before a job fails
     retention_days: int = 30
-    ring_after_seconds: float = 5.0  # a queued job that nobody claimed is rung again this often
+    ring_after_seconds: float = 5.0  # a job that was placed on a worker and not claimed is placed again
     janitor_interval_seconds: float = 1.0
+
+    # The line. Limits of 0 are none; accounts and keys may have their own.
+    dispatch_interval_seconds: float = 0.5  # at the latest; whoever frees or wants a slot wakes the dispatcher
+    leader_retry_seconds: float = 1.0  # how often a second dispatcher asks whether the first is gone
+    max_preemptions: int = 3  # a batch job that yielded this often yields no more
+    ageing_seconds: float = 600.0  # a batch job that waited this long, or is due within it, counts as aged
+    aged_share: float = 0.125  # of a model's slots: aged jobs get these before interactive ones
+    session_seconds: float = 600.0  # a job that follows another of its session within this keeps its place
+    requests_per_minute: int = 30_000
+    tokens_per_minute: int = 30_000_000  # interactive
+    batch_tokens_per_minute: int = 0
+    max_waiting_jobs: int = 100_000  # of one account in one line (a model's tier)
+    max_waiting_tokens: int = 200_000_000
+    reservation_seconds: float = 3600.0  # tokens reserved for a job that never ends are free again
+    offline_requests_per_minute: int = 600  # of one account, on each web process while Redis is away
 
     # Worker
     model: str = "smollm2"  # which model of the catalogue this worker serves

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from config.queues import Tier
+from config.queues import Tier, Window
 
 MAX_INPUT_CHARS = 1_000_000
 MAX_MESSAGES = 1_000
@@ -20,6 +20,7 @@ DAY_SECONDS = 86_400
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
 MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+SessionId = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
 
@@ -84,7 +85,15 @@ class JobRequest(Shape):
     model: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     input: str | Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     instructions: str | None = Field(None, max_length=MAX_INPUT_CHARS)
-    tier: Tier = Tier.INTERACTIVE
+    tier: Tier | None = Field(
+        None, description="Without one: interactive, or batch where a completion window is given."
+    )
+    completion_window: Window | None = Field(
+        None, description="Without one: soonest for interactive jobs, 24h for batch jobs."
+    )
+    session_id: SessionId | None = Field(
+        None, description="A job that follows another of its session keeps that one's place in the line."
+    )
 
     max_output_tokens: int | None = Field(None, ge=1, le=1_000_000)
     min_output_tokens: int = Field(0, ge=0, le=1_000_000)
@@ -118,9 +127,23 @@ class JobRequest(Shape):
             raise ValueError(f"input and instructions are {size} characters; the limit is {MAX_INPUT_CHARS}")
         if size == 0:
             raise ValueError("input is empty")
+        if self.effective_tier is Tier.INTERACTIVE and self.effective_window is not Window.SOONEST:
+            raise ValueError("completion_window of an interactive job can only be soonest")
         if not isinstance(self.text.format, PlainText) and self.stop:
             raise ValueError("stop cannot be combined with a structured text.format")
         return self
+
+    @property
+    def effective_tier(self) -> Tier:
+        if self.tier is not None:
+            return self.tier
+        return Tier.INTERACTIVE if self.completion_window in {None, Window.SOONEST} else Tier.BATCH
+
+    @property
+    def effective_window(self) -> Window:
+        if self.completion_window is not None:
+            return self.completion_window
+        return Window.SOONEST if self.effective_tier is Tier.INTERACTIVE else Window.ONE_DAY
 
     @property
     def input_chars(self) -> int:

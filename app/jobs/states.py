@@ -36,6 +36,7 @@ class IncompleteReason(StrEnum):
     MAX_OUTPUT_TOKENS = "max_output_tokens"
     FIRST_TOKEN_TIMEOUT = "first_token_timeout"  # noqa: S105 - not a password
     TOTAL_TIMEOUT = "total_timeout"
+    COMPLETION_WINDOW = "completion_window"  # it had started, and the window passed
 
 
 class RequeueReason(StrEnum):
@@ -43,6 +44,7 @@ class RequeueReason(StrEnum):
     WORKER_STOPPING = "worker_stopping"  # a deploy: checkpointed and handed back
     ENGINE_DEAD = "engine_dead"
     ENGINE_BUSY = "engine_busy"
+    PREEMPTED = "preempted"  # an interactive job needed the slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The tables of jobs and their log, with the invariants that the database itself refuses to break.
+"""The tables of jobs, their log and what they used, with the invariants that the database itself refuses to break.
 
 The log of a job is `job_events` (status changes, rewinds) and `job_segments` (output) in one sequence: each
 row covers `first_seq..seq`, and the ranges of a job neither overlap nor leave holes.
@@ -7,6 +7,7 @@ row covers `first_seq..seq`, and the ranges of a job neither overlap nor leave h
 from array import array
 from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +20,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     LargeBinary,
+    Numeric,
     Text,
     func,
     text,
@@ -30,7 +32,7 @@ from sqlalchemy.types import TypeDecorator
 from app.db import Base
 from app.ids import PrefixedId
 from app.jobs.states import TERMINAL, Status
-from config.queues import Tier
+from config.queues import Tier, Window
 
 Timestamp = DateTime(timezone=True)
 
@@ -70,6 +72,7 @@ class Job(Base):
 
     id: Mapped[str] = mapped_column(PrefixedId("job"), primary_key=True)
     account_id: Mapped[str] = mapped_column(PrefixedId("acct"), ForeignKey("accounts.id"))
+    key_id: Mapped[str | None] = mapped_column(PrefixedId("key"))  # that it was submitted with
     kind: Mapped[str] = mapped_column(Text)
     model: Mapped[str] = mapped_column(Text)
     tier: Mapped[Tier] = mapped_column(text_enum(Tier))
@@ -85,7 +88,6 @@ class Job(Base):
     worker_id: Mapped[str | None] = mapped_column(Text)
     lease_expires_at: Mapped[datetime | None] = mapped_column(Timestamp)
     available_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
-    rung_at: Mapped[datetime | None] = mapped_column(Timestamp)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(Timestamp)
 
     created_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
@@ -94,6 +96,22 @@ class Job(Base):
     first_token_at: Mapped[datetime | None] = mapped_column(Timestamp)
     deadline_at: Mapped[datetime | None] = mapped_column(Timestamp)  # started_at + timeouts.total_seconds
     finished_at: Mapped[datetime | None] = mapped_column(Timestamp)
+
+    # The line. Within an account the earliest `order_at` goes first.
+    session_id: Mapped[str | None] = mapped_column(Text)
+    completion_window: Mapped[Window] = mapped_column(text_enum(Window), server_default=Window.SOONEST)
+    due_at: Mapped[datetime | None] = mapped_column(Timestamp)  # the end of the completion window
+    price_factor: Mapped[Decimal] = mapped_column(Numeric, server_default="1")  # agreed at submission
+    order_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
+    prompt_tokens: Mapped[int] = mapped_column(server_default="0")  # as counted at admission
+    reserved_tokens: Mapped[int] = mapped_column(server_default="0")  # the prompt's and the most it may make
+    is_long: Mapped[bool] = mapped_column(server_default="false")  # a prompt that only some slots take
+    placed_on: Mapped[str | None] = mapped_column(Text)  # the worker that was rung
+    rung_at: Mapped[datetime | None] = mapped_column(Timestamp)
+    charged_tokens: Mapped[int] = mapped_column(server_default="0")  # to its account's share, in advance
+    is_preemptible: Mapped[bool] = mapped_column(server_default="true")  # counts for batch jobs alone
+    preemptions: Mapped[int] = mapped_column(server_default="0")
+    estimated_start_at: Mapped[datetime | None] = mapped_column(Timestamp)  # as foretold at submission
 
     # Output is the segments after this: a restart (structured output) writes an `output.rewind` and sets it.
     output_start_seq: Mapped[int] = mapped_column(BigInteger, server_default="0")
@@ -133,7 +151,32 @@ class Job(Base):
             unique=True,
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
-        Index("jobs_queued", "model", "tier", "available_at", postgresql_where=text("status = 'queued'")),
+        CheckConstraint(f"completion_window IN ({quoted(Window)})", name="window_known"),
+        CheckConstraint("placed_on IS NULL OR status = 'queued'", name="placed_only_while_queued"),
+        CheckConstraint("prompt_tokens >= 0 AND reserved_tokens >= 0", name="tokens_counted"),
+        # The line, in the order in which the dispatcher reads it (`app.line.waiting`).
+        Index(
+            "jobs_line",
+            "model",
+            "tier",
+            "is_long",
+            "account_id",
+            "order_at",
+            "id",
+            postgresql_where=text("status = 'queued'"),
+        ),
+        Index("jobs_placed", "placed_on", postgresql_where=text("placed_on IS NOT NULL")),
+        Index(
+            "jobs_expiring",
+            "expires_at",
+            postgresql_where=text("status = 'queued' AND started_at IS NULL AND expires_at IS NOT NULL"),
+        ),
+        Index(
+            "jobs_overdue",
+            "deadline_at",
+            postgresql_where=text("status = 'queued' AND deadline_at IS NOT NULL"),
+        ),
+        Index("jobs_session", "account_id", "session_id", postgresql_where=text("session_id IS NOT NULL")),
         # Not on lease_expires_at: heartbeats would then rewrite the index at every beat.
         Index("jobs_in_progress", "id", postgresql_where=text("status = 'in_progress'")),
         Index("jobs_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
@@ -181,6 +224,49 @@ class JobSegment(Base):
     )
 
 
+class Usage(Base):
+    """The ledger: what one attempt at a job used. Exactly one row of an ended job `is_final`; it also says what
+    was reserved and what the whole job came to. Rows outlive their jobs. The dispatcher books them: see
+    `app.line.booking`.
+    """
+
+    __tablename__ = "usage"
+
+    job_id: Mapped[str] = mapped_column(PrefixedId("job"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)  # 0: it never ran
+    account_id: Mapped[str] = mapped_column(PrefixedId("acct"))
+    key_id: Mapped[str | None] = mapped_column(PrefixedId("key"))
+    model: Mapped[str] = mapped_column(Text)
+    tier: Mapped[Tier] = mapped_column(text_enum(Tier))
+    completion_window: Mapped[Window] = mapped_column(text_enum(Window))
+    price_factor: Mapped[Decimal] = mapped_column(Numeric)
+    input_tokens: Mapped[int]
+    cached_tokens: Mapped[int]
+    output_tokens: Mapped[int]
+
+    is_final: Mapped[bool]
+    reserved_tokens: Mapped[int]
+    settled_tokens: Mapped[int | None]  # all attempts' input and output, once final
+    charged_tokens: Mapped[int] = mapped_column(server_default="0")  # given back to the share when it ends
+    wait_seconds: Mapped[float | None]  # from submission to the first claim
+    estimated_wait_seconds: Mapped[float | None]
+    created_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
+    settled_at: Mapped[datetime | None] = mapped_column(Timestamp)
+
+    is_booked: Mapped[bool] = mapped_column(server_default="false")
+    booked_tokens: Mapped[int] = mapped_column(server_default="0")  # what the share was charged for this row
+
+    __table_args__ = (
+        CheckConstraint("(settled_tokens IS NOT NULL) = is_final", name="settled_iff_final"),
+        CheckConstraint("(settled_at IS NOT NULL) = is_final", name="dated_iff_final"),
+        CheckConstraint("least(input_tokens, cached_tokens, output_tokens) >= 0", name="usage_counted"),
+        Index("usage_final", "job_id", unique=True, postgresql_where=text("is_final")),
+        Index("usage_unbooked", "created_at", postgresql_where=text("NOT is_booked")),
+        Index("usage_settled", "settled_at", postgresql_where=text("is_final")),
+        Index("usage_account", "account_id", "created_at"),
+    )
+
+
 class Worker(Base):
     """A worker process and what it serves; `seen_at` is its last heartbeat."""
 
@@ -189,7 +275,10 @@ class Worker(Base):
     id: Mapped[str] = mapped_column(Text, primary_key=True)
     model: Mapped[str] = mapped_column(Text)
     slots: Mapped[int]
-    running: Mapped[int] = mapped_column(server_default="0")
+    running_interactive: Mapped[int] = mapped_column(server_default="0")
+    running_batch: Mapped[int] = mapped_column(server_default="0")
+    tokens_in_flight: Mapped[int] = mapped_column(server_default="0")  # prompts and output so far
+    kv_use: Mapped[float | None]  # 0..1, where the engine tells
     draining: Mapped[bool] = mapped_column(server_default="false")
     started_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
     seen_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
