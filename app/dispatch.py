@@ -1,21 +1,27 @@
-"""Ring for a job: put its id on the Celery queue of its model and tier. The message is a doorbell, nothing
-more: a lost one costs latency (the janitor rings again), a double one finds no job to claim. The only use of
-Celery in `app`.
+"""Ring for a job: put its id on the Celery queue of a worker that has room for it. The message is a doorbell,
+nothing more: a lost one costs latency (the dispatcher places the job again), a double one finds no job to claim.
+The only use of Celery in `app`.
 """
 
-from functools import cache
+from functools import cache, lru_cache
+from typing import Final
 
 import structlog
 from celery import Celery
+from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
 from app.redis import RedisError, client
-from config.queues import RUN_JOB, Tier, queue_name
+from config.queues import RUN_JOB, Tier, queue_name, queues_of
 from config.settings import settings
 
 log = structlog.get_logger(__name__)
 
-# A broker that hangs must not hang a client's request: one quick try, the janitor does the rest.
+WAKE_CHANNEL: Final = "lh:dispatch"
+
+_DIRECT = Exchange("", type="direct")
+
+# A broker that hangs must not hang a client's request: one quick try, the dispatcher does the rest.
 TRANSPORT_OPTIONS = {
     "socket_timeout": 2,
     "socket_connect_timeout": 1,
@@ -38,16 +44,38 @@ def _sender() -> Celery:
     return app
 
 
-def ring(job_id: str, model: str, tier: Tier) -> bool:
-    """Call after the job is committed. Whether the message was sent; if not, the janitor will."""
+@lru_cache(256)
+def _queue(name: str) -> Queue:
+    return Queue(name, exchange=_DIRECT)
+
+
+def ring(job_id: str, worker_id: str, tier: Tier) -> bool:
+    """Call after the job is committed as placed on this worker. Whether the message was sent; if not, the
+    dispatcher places the job again.
+    """
+    queue = _queue(queue_name(worker_id, tier))
     try:
-        _sender().send_task(RUN_JOB, args=(job_id,), queue=queue_name(model, tier), ignore_result=True)
+        # Undeclared: the worker did that, and the queue of one that is gone is not to come back.
+        _sender().send_task(RUN_JOB, args=(job_id,), queue=queue, declare=[], ignore_result=True)
     except (OperationalError, RedisError, OSError) as error:
         log.warning("ring.failed", job_id=job_id, error=str(error))
         return False
     return True
 
 
-def messages_waiting(model: str, tier: Tier) -> int:
-    """How many rings nobody has taken yet. Raises `RedisError`."""
-    return int(client().llen(queue_name(model, tier)))
+def wake() -> None:
+    """Tell the dispatcher that the line or the slots changed; else it looks within half a second."""
+    try:
+        client().publish(WAKE_CHANNEL, b"")
+    except (RedisError, OSError) as error:
+        log.warning("wake.failed", error=str(error))
+
+
+def messages_waiting(worker_id: str, tier: Tier) -> int:
+    """How many rings a worker has not taken yet. Raises `RedisError`."""
+    return int(client().llen(queue_name(worker_id, tier)))
+
+
+def forget_worker(worker_id: str) -> None:
+    """Drop the queues of a worker that is gone. Raises `RedisError`."""
+    client().delete(*queues_of(worker_id))

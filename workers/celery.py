@@ -16,14 +16,17 @@ from config.queues import RUN_JOB, queues_of
 from config.settings import settings
 from workers.engine import EngineStartFailed
 from workers.executor import run_job
-from workers.process import WorkerProcess
+from workers.process import WorkerProcess, worker_id
 
 log = structlog.get_logger(__name__)
 
+WORKER_ID = worker_id()
+
 app = Celery("longhaul", broker=settings().redis_url)
 app.conf.update(
-    task_queues=[Queue(name) for name in queues_of(settings().model)],
-    worker_concurrency=settings().slots or catalogue()[settings().model].slots,
+    task_queues=[Queue(name) for name in queues_of(WORKER_ID)],
+    # Twice the slots: one that runs, and one that arrives while the other, preempted, is being put back.
+    worker_concurrency=2 * (settings().slots or catalogue()[settings().model].slots),
     worker_pool="threads",
     # Late acks: a message that a lost worker held comes back; the claim makes a double one harmless.
     task_acks_late=True,
@@ -70,7 +73,7 @@ def _configure_logging(**_: Any) -> None:
 @signals.worker_init.connect
 def _boot(**_: Any) -> None:
     """Before the first message is taken."""
-    worker = WorkerProcess()
+    worker = WorkerProcess(WORKER_ID)
     try:
         worker.boot()
     except EngineStartFailed as error:

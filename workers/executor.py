@@ -3,6 +3,7 @@ and mostly waits: tokens are made on the engine loop and recorded by the recorde
 """
 
 import asyncio
+from collections.abc import Collection
 from contextlib import aclosing
 
 import structlog
@@ -12,13 +13,14 @@ from sqlalchemy.orm import Session
 
 from app import clock
 from app.db import transaction
-from app.dispatch import ring
+from app.dispatch import wake
 from app.jobs import lifecycle, log, rescue
 from app.jobs.moves import Move
-from app.jobs.states import Status
+from app.line import placing
 from app.redis import RedisError, client
 from app.streams import frames, tail
 from app.streams.announce import announce
+from config.queues import Tier
 from config.settings import settings
 from workers.engine import Call, EngineBusy, EngineDead, PromptRejected
 from workers.outcomes import (
@@ -43,20 +45,29 @@ logger = structlog.get_logger(__name__)
 
 
 def run_job(worker: WorkerProcess, job_id: str) -> None:
-    """Run a job that was rung for, if it is still to be had."""
-    job = claim(worker, job_id)
-    if job is None:
-        return
-    with worker.holding(job), structlog.contextvars.bound_contextvars(job_id=job.id, attempt=job.attempt):
-        settle(job, generate(worker, job))
+    """Run a job that was rung for, if it is still to be had and there is room for it."""
+    with worker.slots.reserved() as place:
+        job = claim(worker, job_id, place.tiers if place else ())
+        if job is None or place is None:
+            return
+        worker.slots.fill(place, job)
+        with worker.holding(job), structlog.contextvars.bound_contextvars(job_id=job.id, attempt=job.attempt):
+            settle(job, generate(worker, job))
+    wake()
 
 
-def claim(worker: WorkerProcess, job_id: str) -> RunningJob | None:
-    if worker.is_draining:
-        return None
+def claim(worker: WorkerProcess, job_id: str, tiers: Collection[Tier]) -> RunningJob | None:
+    """None where another was faster, or where this worker has no room for a job of its tier: then the job waits
+    again.
+    """
     with transaction() as session:
-        move = lifecycle.claim(session, job_id, worker.id, settings().lease_seconds)
+        move = None
+        if tiers and not worker.is_draining:
+            move = lifecycle.claim(session, job_id, worker.id, settings().lease_seconds, tiers)
+        if move is None:
+            placing.decline(session, job_id, worker.id)
     if move is None:
+        wake()
         return None
     announce([move.event])
     return RunningJob(move.job, move.event.seq)
@@ -114,7 +125,8 @@ def time_limits(job: RunningJob) -> list[tuple[Cause, float]]:
         waited = (clock.now() - row.started_at).total_seconds()
         limits.append((Cause.FIRST_TOKEN_TIMEOUT, first_token_seconds - waited))
     if row.deadline_at is not None:
-        limits.append((Cause.TOTAL_TIMEOUT, (row.deadline_at - clock.now()).total_seconds()))
+        cause = Cause.WINDOW_PASSED if row.deadline_at == row.due_at else Cause.TOTAL_TIMEOUT
+        limits.append((cause, (row.deadline_at - clock.now()).total_seconds()))
     return limits
 
 
@@ -136,8 +148,6 @@ def settle(job: RunningJob, outcome: Outcome) -> None:
         logger.info("job.lost")
         return
     _tell(job, piece, move)
-    if move.job.status is Status.QUEUED and move.job.available_at <= clock.now():
-        ring(job.id, job.job.model, job.job.tier)
 
 
 @tenacity.retry(

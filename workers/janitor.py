@@ -1,6 +1,5 @@
-"""What workers leave undone, once a second: end what waited too long, rescue the jobs of lost workers, ring
-again for jobs that nobody took, and drop what is past its retention. Several janitors may run: each row is
-handled once.
+"""What workers leave undone, once a second: end what waited too long, rescue the jobs of lost workers, and drop
+what is past its retention. Several janitors may run: each row is handled once.
 """
 
 import signal
@@ -15,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app import clock, dispatch
 from app.db import transaction
 from app.jobs import log as joblog
-from app.jobs import queries, rescue
+from app.jobs import rescue
 from app.jobs.states import Status
 from app.redis import RedisError, client
 from app.streams import tail
@@ -26,7 +25,6 @@ from config.settings import settings
 log = structlog.get_logger(__name__)
 
 BATCH: Final = 100
-RINGS: Final = 500
 PRUNE_SECONDS: Final = 60.0
 
 
@@ -52,8 +50,8 @@ def _rescue(job_id: str, lease_id: str, attempt: int) -> None:
         return
     log.warning("job.rescued", job_id=job_id, attempt=attempt, status=move.job.status)
     announce([move.event])
-    if move.job.status is Status.QUEUED and move.job.available_at <= clock.now():
-        dispatch.ring(job_id, move.job.model, move.job.tier)
+    if move.job.status is Status.QUEUED:
+        dispatch.wake()
 
 
 def _salvage(job_id: str, lease_id: str, attempt: int) -> list[joblog.Segment]:
@@ -67,39 +65,18 @@ def _salvage(job_id: str, lease_id: str, attempt: int) -> list[joblog.Segment]:
         return []
 
 
-def ring_again() -> None:
-    """Ring for as many waiting jobs as the queue lacks messages: one that lost all of them is refilled, one
-    that is merely long is left alone.
-    """
-    with transaction() as session:
-        due = queries.due_by_queue(session)
-    for (model, tier), count in due.items():
-        missing = count - dispatch.messages_waiting(model, tier)
-        if missing <= 0:
-            continue
-        with transaction() as session:
-            unrung = queries.take_unrung(
-                session,
-                model,
-                tier,
-                ring_after_seconds=settings().ring_after_seconds,
-                limit=min(missing, RINGS),
-            )
-        for job_id in unrung:
-            dispatch.ring(job_id, model, tier)
-
-
 def prune() -> None:
     """Drop what is past its retention, and workers that were not heard of for a day."""
     with transaction() as session:
         rescue.delete_finished(session, timedelta(days=settings().retention_days), limit=1000)
-        rescue.forget_workers(session, timedelta(days=1))
+        gone = rescue.forget_workers(session, timedelta(days=1))
+    for worker_id in gone:
+        dispatch.forget_worker(worker_id)
 
 
 DUTIES: Final[list[tuple[Callable[[], None], float]]] = [
     (end_what_waited_too_long, 0.0),
     (rescue_lost_jobs, 0.0),
-    (ring_again, 0.0),
     (prune, PRUNE_SECONDS),
 ]
 

@@ -64,6 +64,10 @@ def classify(finish: FinishReason | None, cause: Cause | None) -> Outcome:  # no
             return StoppedEarly(IncompleteReason.FIRST_TOKEN_TIMEOUT)
         case _, Cause.TOTAL_TIMEOUT:
             return StoppedEarly(IncompleteReason.TOTAL_TIMEOUT)
+        case _, Cause.WINDOW_PASSED:
+            return StoppedEarly(IncompleteReason.COMPLETION_WINDOW)
+        case _, Cause.PREEMPTED:
+            return HandedBack(RequeueReason.PREEMPTED)
         case _, Cause.STOPPING:
             return HandedBack(RequeueReason.WORKER_STOPPING)
         case _, Cause.ENGINE_DEAD:

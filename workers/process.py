@@ -25,19 +25,25 @@ from workers.heartbeat import Heartbeat
 from workers.loop import EngineLoop
 from workers.recorder import Recorder
 from workers.running import Cause, RunningJob
+from workers.slots import Slots
 
 log = structlog.get_logger(__name__)
 
 HAND_BACK_SECONDS: Final = 15.0  # how long a dying process tries to hand its jobs back
 
 
+def worker_id() -> str:
+    """Of a worker process that is about to start; no two are the same."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
 class WorkerProcess:
-    def __init__(self) -> None:
+    def __init__(self, id_: str | None = None) -> None:
         spec = catalogue()[settings().model]
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.id = id_ or worker_id()
         self.model = spec.name
-        self.slots = settings().slots or spec.slots
-        self.engine: Engine = load_engine(spec, self.slots)
+        self.slots = Slots(settings().slots or spec.slots)
+        self.engine: Engine = load_engine(spec, self.slots.count)
         self.loop = EngineLoop()
         self.recorder = Recorder(client())
         self.jobs: dict[str, RunningJob] = {}  # by lease id
@@ -50,7 +56,7 @@ class WorkerProcess:
         # Threads that only pass messages on must not wait 5 ms for each look at the interpreter.
         sys.setswitchinterval(0.0005)
         began = clock.monotonic()
-        log.info("engine.starting", model=self.model, slots=self.slots)
+        log.info("engine.starting", model=self.model, slots=self.slots.count)
         self.loop.run(self.engine.start())
         log.info("engine.ready", model=self.model, seconds=round(clock.monotonic() - began, 1))
         self.recorder.start()
@@ -70,10 +76,14 @@ class WorkerProcess:
 
     def _describe(self) -> dict[str, Any]:
         """What the table of workers says of this one."""
+        jobs = list(self.jobs.values())
         return {
             "model": self.model,
-            "slots": self.slots,
-            "running": len(self.jobs),
+            "slots": self.slots.count,
+            "running_interactive": sum(job.job.tier is Tier.INTERACTIVE for job in jobs),
+            "running_batch": sum(job.job.tier is Tier.BATCH for job in jobs),
+            "tokens_in_flight": sum(job.input_tokens + job.tokens for job in jobs),
+            "kv_use": self.engine.kv_use(),
             "draining": self.is_draining,
         }
 

@@ -11,6 +11,7 @@ from typing import Any
 from app import clock
 from app.jobs.log import UNSTORED_SEQ_LIMIT, Output, Segment
 from app.jobs.tables import Job
+from config.queues import Tier
 from workers.engine import Delta, FinishReason
 from workers.output import TextAssembler
 
@@ -21,7 +22,9 @@ class Cause(StrEnum):
     CANCELLED = auto()
     FIRST_TOKEN_TIMEOUT = auto()
     TOTAL_TIMEOUT = auto()
+    WINDOW_PASSED = auto()
     STOPPING = auto()  # this process drains
+    PREEMPTED = auto()  # an interactive job needs the slot
     ENGINE_DEAD = auto()
     LEASE_LOST = auto()
     UNSTORABLE = auto()  # Postgres refuses this job's output
@@ -55,7 +58,8 @@ class RunningJob:
         self.input_tokens = 0
         self.cached_tokens = 0
         self.first_token_at: float | None = None  # monotonic
-        self.heard_at = clock.monotonic()  # the last delta, or the start
+        self.claimed_at = clock.monotonic()
+        self.heard_at = self.claimed_at  # the last delta, or the start
         self.is_generating = False
         self.is_prefill_noted = False
         self.store_lock = threading.Lock()  # held while this job's pieces are on their way into Postgres
@@ -70,6 +74,13 @@ class RunningJob:
         self._unstored: list[Piece] = []
         self._prior_ids: tuple[int, ...] = ()
         self._is_fresh = True
+
+    @property
+    def may_yield(self) -> bool:
+        """Whether it gives up its slot to an interactive job."""
+        return (
+            self.job.tier is Tier.BATCH and self.job.is_preemptible and self.cause is None and not self.finish
+        )
 
     # Preparing: the job's own thread, before anything is generated.
 

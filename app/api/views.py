@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from app.api import serving
 from app.jobs.log import Output
-from app.jobs.moves import error, incomplete_details, usage
+from app.jobs.moves import error, incomplete_details, usage_of
 from app.jobs.states import Status
 from app.jobs.tables import Job
 from config.queues import Tier
@@ -136,7 +136,7 @@ def _output(job: Job, output: Output) -> dict[str, Any]:
 
 def _usage(job: Job, output: Output | None) -> dict[str, Any]:
     """A running job's output counts as far as it is stored."""
-    counted = usage(job)
+    counted = usage_of(job)
     if output is not None and not job.status.is_terminal:
         counted["output_tokens"] = len(output.token_ids)
         counted["total_tokens"] = job.input_tokens + len(output.token_ids)

@@ -9,10 +9,12 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
-from app.jobs import log
-from app.jobs.states import Transition
+from app.jobs import log, usage
+from app.jobs.states import Status, Transition
 from app.jobs.tables import Job, JobEvent, JobSegment
 
+# A job that is placed on a worker, and no longer.
+UNPLACED: Final[dict[str, None]] = {"placed_on": None, "rung_at": None}
 NO_LEASE: Final[dict[str, None]] = {"lease_id": None, "worker_id": None, "lease_expires_at": None}
 
 
@@ -37,7 +39,7 @@ def move(
     target = transition.target
     changes = {**(values or {}), "status": target}
     if target.is_terminal:
-        changes |= {"finished_at": func.now(), "output_tokens": stored_output_tokens()}
+        changes |= {**UNPLACED, "finished_at": func.now(), "output_tokens": stored_output_tokens()}
     job = session.scalar(
         update(Job)
         .where(Job.id == job_id, Job.status.in_(transition.sources), *where)
@@ -47,6 +49,8 @@ def move(
     )
     if job is None:
         return None
+    if target is not Status.IN_PROGRESS:
+        usage.record(session, job)
     event = log.append_event(session, job_id, target.event_type, {**facts(job), **(data or {})}, void=void)
     return Move(job, event)
 
@@ -57,13 +61,13 @@ def facts(job: Job) -> dict[str, Any]:
         return {"attempt": job.attempt}
     return {
         "attempt": job.attempt,
-        "usage": usage(job),
+        "usage": usage_of(job),
         "error": error(job),
         "incomplete_details": incomplete_details(job),
     }
 
 
-def usage(job: Job) -> dict[str, Any]:
+def usage_of(job: Job) -> dict[str, Any]:
     """Token counts in OpenAI's shape."""
     return {
         "input_tokens": job.input_tokens,

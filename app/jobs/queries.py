@@ -1,12 +1,9 @@
-"""What the edges ask of jobs and workers, and the small changes that are not of the lifecycle (erasing a
-finished job, marking a job as rung).
-"""
+"""What the edges ask of jobs and workers, and erasing a finished job, which is not of the lifecycle."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.ids import is_id
@@ -76,35 +73,3 @@ def live_workers(session: Session, within_seconds: float) -> list[Worker]:
     """Workers that were heard of lately."""
     seen_since = func.now() - timedelta(seconds=within_seconds)
     return list(session.scalars(select(Worker).where(Worker.seen_at > seen_since).order_by(Worker.id)))
-
-
-def due_by_queue(session: Session) -> dict[tuple[str, Tier], int]:
-    """How many jobs wait for a worker now, by model and tier."""
-    statement = (
-        select(Job.model, Job.tier, func.count())
-        .where(Job.status == Status.QUEUED, Job.available_at <= func.now())
-        .group_by(Job.model, Job.tier)
-    )
-    return {(model, Tier(tier)): count for model, tier, count in session.execute(statement)}
-
-
-def take_unrung(
-    session: Session, model: str, tier: Tier, *, ring_after_seconds: float, limit: int
-) -> Sequence[str]:
-    """Waiting jobs that were not rung lately, oldest first, marked as rung now."""
-    quiet_since = func.now() - timedelta(seconds=ring_after_seconds)
-    chosen = (
-        select(Job.id)
-        .where(
-            Job.status == Status.QUEUED,
-            Job.model == model,
-            Job.tier == tier,
-            Job.available_at <= func.now(),
-            or_(Job.rung_at.is_(None), Job.rung_at < quiet_since),
-        )
-        .order_by(Job.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    statement = update(Job).where(Job.id.in_(chosen)).values(rung_at=func.now()).returning(Job.id)
-    return session.scalars(statement.execution_options(synchronize_session=False)).all()

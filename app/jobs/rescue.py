@@ -4,10 +4,11 @@ that a stream goes on where it paused, and voids whatever it may have shown beyo
 """
 
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
 from app.jobs import log, states
@@ -80,7 +81,7 @@ def _decide(
         )
         failed = {"error_code": LOST_CODE, "error_message": message}
         return states.FAIL, {**NO_LEASE, **failed, "lost_attempts": decision.lost_attempts}, {}
-    back = {"available_at": func.now() + decision.delay, "rung_at": None}
+    back = {"available_at": func.now() + decision.delay}
     return states.REQUEUE, {**NO_LEASE, **back, "lost_attempts": decision.lost_attempts}, {"reason": reason}
 
 
@@ -91,9 +92,13 @@ def expire(session: Session, limit: int) -> list[Move]:
 
 
 def stop_overdue(session: Session, limit: int) -> list[Move]:
-    """End jobs whose total time has passed between two attempts."""
+    """End jobs that had started, and whose total time or completion window has passed between two attempts."""
     due = (Job.status == states.Status.QUEUED, Job.deadline_at <= func.now())
-    return _each(session, states.STOP_EARLY, due, {"incomplete_reason": IncompleteReason.TOTAL_TIMEOUT}, limit)
+    reason = case(
+        (Job.deadline_at == Job.due_at, IncompleteReason.COMPLETION_WINDOW),
+        else_=IncompleteReason.TOTAL_TIMEOUT,
+    )
+    return _each(session, states.STOP_EARLY, due, {"incomplete_reason": reason}, limit)
 
 
 def _each(
@@ -116,6 +121,7 @@ def delete_finished(session: Session, older_than: timedelta, limit: int) -> int:
     return len(ids)
 
 
-def forget_workers(session: Session, unseen_for: timedelta) -> None:
-    """Drop workers that died without a word."""
-    session.execute(delete(Worker).where(Worker.seen_at < func.now() - unseen_for))
+def forget_workers(session: Session, unseen_for: timedelta) -> Sequence[str]:
+    """Drop workers that died without a word. Returns their ids."""
+    gone = delete(Worker).where(Worker.seen_at < func.now() - unseen_for).returning(Worker.id)
+    return session.scalars(gone).all()

@@ -93,6 +93,7 @@ class Job(Base):
     created_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
     expires_at: Mapped[datetime | None] = mapped_column(Timestamp)  # must have started by then
     started_at: Mapped[datetime | None] = mapped_column(Timestamp)  # the first claim
+    claimed_at: Mapped[datetime | None] = mapped_column(Timestamp)  # the last one
     first_token_at: Mapped[datetime | None] = mapped_column(Timestamp)
     deadline_at: Mapped[datetime | None] = mapped_column(Timestamp)  # started_at + timeouts.total_seconds
     finished_at: Mapped[datetime | None] = mapped_column(Timestamp)
@@ -248,6 +249,7 @@ class Usage(Base):
     reserved_tokens: Mapped[int]
     settled_tokens: Mapped[int | None]  # all attempts' input and output, once final
     charged_tokens: Mapped[int] = mapped_column(server_default="0")  # given back to the share when it ends
+    run_seconds: Mapped[float]  # from claim to end
     wait_seconds: Mapped[float | None]  # from submission to the first claim
     estimated_wait_seconds: Mapped[float | None]
     created_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())

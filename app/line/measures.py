@@ -21,9 +21,10 @@ class AccountMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One line at a moment. Tokens are reserved ones: the prompt and the most that may be made. Rates are of
-    jobs that ended lately, 0 where none did; `free_slots` is how many more jobs of this tier could start now,
-    for interactive ones with the batch jobs that would yield. `estimate_error_seconds` is the median of how far
+    """One line at a moment. Tokens are reserved ones: the prompt and the most that may be made.
+    `jobs_per_second` ended lately; `tokens_per_second` is how fast the line gets shorter while all its slots
+    are busy, from the slot time of jobs that ended lately. Both are 0 where none did. `free_slots` is how many
+    more jobs of this tier could start now, for interactive ones with the batch jobs that would yield. `estimate_error_seconds` is the median of how far
     the start foretold at submission was from the real one, of jobs that waited lately.
     """
 

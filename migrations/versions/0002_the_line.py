@@ -50,6 +50,7 @@ def upgrade() -> None:
         sa.Column("reserved_tokens", sa.Integer(), nullable=False),
         sa.Column("settled_tokens", sa.Integer(), nullable=True),
         sa.Column("charged_tokens", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("run_seconds", sa.Double(), nullable=False),
         sa.Column("wait_seconds", sa.Double(), nullable=True),
         sa.Column("estimated_wait_seconds", sa.Double(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
@@ -82,6 +83,7 @@ def upgrade() -> None:
     op.add_column("api_keys", sa.Column("tokens_per_minute", sa.Integer(), nullable=True))
     op.add_column("jobs", sa.Column("key_id", sa.UUID(), nullable=True))
     op.add_column("jobs", sa.Column("session_id", sa.Text(), nullable=True))
+    op.add_column("jobs", sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column(
         "jobs", sa.Column("completion_window", sa.String(length=32), server_default="soonest", nullable=False)
     )
@@ -186,6 +188,7 @@ def downgrade() -> None:
     op.drop_column("jobs", "price_factor")
     op.drop_column("jobs", "due_at")
     op.drop_column("jobs", "completion_window")
+    op.drop_column("jobs", "claimed_at")
     op.drop_column("jobs", "session_id")
     op.drop_column("jobs", "key_id")
     op.drop_column("api_keys", "tokens_per_minute")

@@ -108,7 +108,7 @@ Message = dict[str, Any]  # {"role": ..., "content": ...}
 
 
 class Engine(Protocol):
-    """Every coroutine runs on the one engine loop; `encode`, `decoder`, `token_text` and `check` are safe from
+    """Every coroutine runs on the one engine loop; `encode`, `decoder`, `token_text`, `kv_use` and `check` are safe from
     any thread, once started.
     """
 
@@ -125,6 +125,10 @@ class Engine(Protocol):
 
     def check(self) -> None:
         """Raise `EngineDead` if the engine is gone."""
+        ...
+
+    def kv_use(self) -> float | None:
+        """The share of the KV cache that running calls hold, 0..1; None where the engine does not say."""
         ...
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:

@@ -129,6 +129,10 @@ class SimulatedEngine:
         if self._death is not None:
             raise self._death
 
+    def kv_use(self) -> float:
+        """As if every slot held as much."""
+        return len(self._running) / self.slots
+
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         try:
             return encode_messages(plain_messages(prompt))

@@ -28,6 +28,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import StatLoggerBase
 
 from config.catalogue import ModelSpec
 from workers.engine import (
@@ -50,6 +51,20 @@ from workers.engine.vllm_penalties import penalties_of, processor_name
 _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
+class KvWatch(StatLoggerBase):
+    """Remembers the one figure of vLLM's statistics that we ask for."""
+
+    def __init__(self) -> None:
+        self.use: float | None = None
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:  # noqa: ARG002 - vLLM's signature
+        if scheduler_stats is not None:
+            self.use = scheduler_stats.kv_cache_usage
+
+    def log_engine_initialized(self) -> None:
+        pass
+
+
 class VllmEngine:
     """An `Engine`. Start it on a thread that lives as long as the process (see `orphans`)."""
 
@@ -62,6 +77,7 @@ class VllmEngine:
         self._vocabulary = Vocabulary([], frozenset())
         self._eos_ids: frozenset[int] = frozenset()
         self._is_seed_by_position = False
+        self._kv_watch = KvWatch()
 
     async def start(self) -> None:
         logging.getLogger("vllm").setLevel(logging.WARNING)
@@ -84,7 +100,10 @@ class VllmEngine:
         )
         self._eos_ids = _eos_ids(config.model_config, self._tokenizer)
         self._llm = AsyncLLM.from_vllm_config(
-            config, usage_context=UsageContext.OPENAI_API_SERVER, disable_log_stats=True
+            config,
+            usage_context=UsageContext.OPENAI_API_SERVER,
+            stat_loggers=[self._watch],
+            disable_log_stats=True,
         )
 
     async def stop(self) -> None:
@@ -99,6 +118,12 @@ class VllmEngine:
     def check(self) -> None:
         if self._llm is None or self._llm.errored:
             raise EngineDead(f"The vLLM engine of {self.spec.name} is gone.")
+
+    def _watch(self, _config: Any, _index: int = 0) -> "KvWatch":
+        return self._kv_watch
+
+    def kv_use(self) -> float | None:
+        return self._kv_watch.use
 
     def encode(self, prompt: str | Sequence[Message]) -> list[int]:
         messages = plain_messages(prompt)

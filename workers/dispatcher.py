@@ -1,0 +1,177 @@
+"""The dispatcher: it moves jobs from the line to workers that have room. One leads; others wait, and take over
+within about a second when its connection to Postgres ends. Two that led at once would place a job twice, which
+the claim sorts out; a dispatcher that is away costs latency. The decision is `app.line.plan`'s.
+"""
+
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app import clock, dispatch
+from app.db import transaction
+from app.line import admission, booking, measuring, placing, recovery, waiting
+from app.line.measures import Measure
+from app.line.plan import Capacity, Placement, Room, plan
+from app.line.rates import Rates
+from app.line.tables import LineState
+from app.redis import RedisError, client
+from config.catalogue import catalogue
+from config.logging import configure_logging
+from config.queues import Tier
+from config.settings import settings
+from workers.leadership import Bell, Leadership
+
+log = structlog.get_logger(__name__)
+
+BOOKED_AT_ONCE: Final = 1_000
+# Measuring looks at every waiting job: at most this share of the time.
+MEASURING_SHARE: Final = 0.05
+MEASURE_SECONDS: Final = 0.5
+
+
+class Dispatcher:
+    """Rounds while it leads. `rates` are learnt anew by each leader."""
+
+    def __init__(self) -> None:
+        self._leadership = Leadership()
+        self._bell = Bell()
+        self._stopping = threading.Event()
+        self._rates = Rates()
+        self._measures: list[Measure] = []
+        self._measure_at = 0.0
+        self._leads = False
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._bell.ring()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._lead():
+                    self._rounds()
+                else:
+                    self._stopping.wait(settings().leader_retry_seconds)
+            except SQLAlchemyError as error:
+                log.warning("dispatcher.no_database", error=str(error))
+                self._leadership.drop()
+                self._stopping.wait(settings().leader_retry_seconds)
+        self._leadership.drop()
+
+    def _lead(self) -> bool:
+        leads = self._leadership.is_mine()
+        if leads and not self._leads:
+            log.info("dispatcher.leads")
+            with transaction() as session:
+                measuring.open_lines(session, list(catalogue()))
+            self._rates, self._measure_at = Rates(), 0.0
+        self._leads = leads
+        return leads
+
+    def _rounds(self) -> None:
+        while not self._stopping.is_set() and self._leadership.is_mine():
+            began = clock.monotonic()
+            self.round()
+            # Half of the time at most: whatever rang meanwhile is one round, not many.
+            self._stopping.wait(clock.monotonic() - began)
+            self._bell.wait(settings().dispatch_interval_seconds)
+
+    def round(self) -> None:
+        """Book, measure, place, and tell the gate."""
+        self._book()
+        with transaction() as session:
+            rooms = waiting.read_rooms(session)
+            paused = {
+                line for line, state in measuring.read_states(session).items() if state is LineState.PAUSED
+            }
+        is_measured = clock.monotonic() >= self._measure_at
+        if is_measured:
+            self._measure(rooms)
+        left = {model: self._dispatch(model, found, paused) for model, found in rooms.items()}
+        self._tell_gate(
+            self._measures if is_measured else [],
+            {
+                model: {room.worker_id: room.room_for(Tier.INTERACTIVE) for room in found}
+                for model, found in left.items()
+                if (model, Tier.INTERACTIVE) not in paused
+            },
+        )
+
+    def _book(self) -> None:
+        with transaction() as session:
+            booked = booking.book(session, BOOKED_AT_ONCE)
+        self._rates.note(booked, clock.now().timestamp())
+        settlements = [
+            admission.Settlement(entry.job_id, entry.account_id, entry.key_id, entry.tier, entry.settled_tokens)
+            for entry in booked
+            if entry.settled_tokens is not None
+        ]
+        if settlements:
+            _at_the_gate(lambda: admission.settle(client(), settlements))
+
+    def _measure(self, rooms: dict[str, list[Room]]) -> None:
+        began = clock.monotonic()
+        with transaction() as session:
+            self._measures = measuring.measure(session, list(catalogue()), rooms, self._rates, clock.now())
+        with transaction() as session:
+            measuring.keep(session, self._measures)
+            placing.let_go(session)
+        seconds = clock.monotonic() - began
+        self._measure_at = clock.monotonic() + max(MEASURE_SECONDS, seconds / MEASURING_SHARE)
+
+    def _dispatch(self, model: str, rooms: list[Room], paused: set[tuple[str, Tier]]) -> Sequence[Room]:
+        """Place what can start on the workers of a model. Returns what room is left."""
+        with transaction() as session:
+            candidates = waiting.read_candidates(session, model, rooms)
+            if not candidates.waiting:
+                return rooms
+            placing.welcome(session, model, candidates.newcomers, candidates.accounts)
+            capacity = Capacity(rooms, candidates.accounts, settings().ageing_seconds, settings().aged_share)
+            may_start = [job for job in candidates.waiting if (model, job.tier) not in paused]
+            decided = plan(may_start, capacity, clock.now().timestamp())
+            placed = placing.place(session, decided.placements) if decided.placements else []
+            placing.charge(session, _charges(model, placed))
+        for placement in placed:
+            dispatch.ring(placement.job.job_id, placement.worker_id, placement.job.tier)
+        return decided.rooms
+
+    def _tell_gate(self, measures: Sequence[Measure], rooms: dict[str, dict[str, int]]) -> None:
+        def tell() -> None:
+            if admission.needs_rebuild(client()):
+                log.warning("gate.rebuilt")
+                recovery.rebuild_gate(client())
+            admission.publish(client(), measures, rooms)
+
+        _at_the_gate(tell)
+
+
+def _charges(model: str, placed: Sequence[Placement]) -> dict[placing.Charge, float]:
+    charges: dict[placing.Charge, float] = {}
+    for placement in placed:
+        who = (placement.job.account_id, model, placement.job.tier)
+        charges[who] = charges.get(who, 0.0) + placement.job.tokens
+    return charges
+
+
+def _at_the_gate(act: Any) -> None:
+    try:
+        act()
+    except (RedisError, OSError) as error:
+        log.warning("gate.unreachable", error=str(error))
+
+
+def main() -> None:
+    configure_logging()
+    dispatcher = Dispatcher()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: dispatcher.stop())
+    log.info("dispatcher.started")
+    dispatcher.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Who leads of several dispatchers, and what wakes the one that does. It knows nothing of the line."""
+
+import threading
+from typing import Final
+
+import structlog
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from app import clock, dispatch
+from app.db import engine
+from app.redis import RedisError, client
+from config.settings import settings
+
+log = structlog.get_logger(__name__)
+
+LEADER_LOCK: Final = 7305812  # of pg_advisory_lock
+
+
+class Leadership:
+    """Who leads: the holder of a lock that Postgres frees when the connection ends, however it ends."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    def is_mine(self) -> bool:
+        """Take it if nobody has it. Raises `SQLAlchemyError` while Postgres is away."""
+        try:
+            if self._connection is None:
+                self._connection = engine().connect().execution_options(isolation_level="AUTOCOMMIT")
+            # Locking again would count up: ask for it only once, and else whether the connection lives.
+            if self._connection.info.get("leads"):
+                self._connection.execute(text("SELECT 1"))
+                return True
+            found = self._connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": LEADER_LOCK})
+            self._connection.info["leads"] = bool(found)
+            return bool(found)
+        except SQLAlchemyError:
+            self.drop()
+            raise
+
+    def drop(self) -> None:
+        """Give it up, with the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.info["leads"] = False
+            connection.invalidate()
+            connection.close()
+
+
+class Bell:
+    """Rings when somebody frees or wants a slot; a thread listens, and outlives Redis."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+        threading.Thread(target=self._listen_forever, name="bell", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        self._rung.wait(seconds)
+        self._rung.clear()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def _listen_forever(self) -> None:
+        while True:
+            try:
+                self._listen()
+            except (RedisError, OSError) as error:
+                log.warning("bell.redis_lost", error=str(error))
+                clock.sleep(settings().dispatch_interval_seconds)
+
+    def _listen(self) -> None:
+        with client().pubsub(ignore_subscribe_messages=True) as subscriber:  # type: ignore[no-untyped-call]
+            subscriber.subscribe(dispatch.WAKE_CHANNEL)
+            while True:
+                if subscriber.get_message(timeout=1.0):
+                    self._rung.set()
