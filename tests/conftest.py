@@ -132,23 +132,31 @@ def make_key(make_account: Callable[..., Any]) -> Callable[..., str]:
 
 @pytest.fixture
 def make_job(make_account: Callable[..., Any]) -> Callable[..., Any]:
-    """`make_job(input=..., account="alice", idempotency_key=None, **body)` gives a queued job."""
+    """`make_job(input=..., account="alice", idempotency_key=None, prompt_tokens=8, **body)` gives a queued job
+    that was never at the gate; it reserves `prompt_tokens` and what it may make.
+    """
     from app.db import transaction
     from app.jobs.lifecycle import Draft, submit
     from app.jobs.requests import JobRequest
 
-    def make(account: str = "alice", idempotency_key: str | None = None, **body: Any) -> Any:
+    def make(
+        account: str = "alice", idempotency_key: str | None = None, prompt_tokens: int = 8, **body: Any
+    ) -> Any:
         request = JobRequest(**{"model": "faulty", "input": "Say something.", "max_output_tokens": 64, **body})
         draft = Draft(
             account_id=make_account(account).id,
             kind=request.kind,
             model=request.model,
-            tier=request.tier,
+            tier=request.effective_tier,
             request=request.model_dump(mode="json", by_alias=True),
             metadata=request.metadata,
             request_hash=repr(body).encode(),
             idempotency_key=idempotency_key,
             expires_after_seconds=request.expires_after_seconds,
+            session_id=request.session_id,
+            completion_window=request.effective_window,
+            prompt_tokens=prompt_tokens,
+            reserved_tokens=prompt_tokens + (request.max_output_tokens or 0),
         )
         with transaction() as session:
             return submit(session, draft)[0]

@@ -51,27 +51,22 @@ BUSY = HandedBack(RequeueReason.ENGINE_BUSY)
 INTERNAL = Failed("internal_error", "The worker could not run this job.")
 
 
-def classify(finish: FinishReason | None, cause: Cause | None) -> Outcome:  # noqa: PLR0911 - a table
+_BY_CAUSE = {
+    Cause.CANCELLED: Cancelled(),
+    Cause.FIRST_TOKEN_TIMEOUT: StoppedEarly(IncompleteReason.FIRST_TOKEN_TIMEOUT),
+    Cause.TOTAL_TIMEOUT: StoppedEarly(IncompleteReason.TOTAL_TIMEOUT),
+    Cause.WINDOW_PASSED: StoppedEarly(IncompleteReason.COMPLETION_WINDOW),
+    Cause.STOPPING: HandedBack(RequeueReason.WORKER_STOPPING),
+    Cause.PREEMPTED: HandedBack(RequeueReason.PREEMPTED),
+    Cause.ENGINE_DEAD: EngineDied(),
+    Cause.LEASE_LOST: Lost(),
+}
+
+
+def classify(finish: FinishReason | None, cause: Cause | None) -> Outcome:
     """A finished output counts, whatever else happened at the same moment."""
-    match finish, cause:
-        case FinishReason.STOP, _:
-            return Completed()
-        case FinishReason.LENGTH, _:
-            return StoppedEarly(IncompleteReason.MAX_OUTPUT_TOKENS)
-        case _, Cause.CANCELLED:
-            return Cancelled()
-        case _, Cause.FIRST_TOKEN_TIMEOUT:
-            return StoppedEarly(IncompleteReason.FIRST_TOKEN_TIMEOUT)
-        case _, Cause.TOTAL_TIMEOUT:
-            return StoppedEarly(IncompleteReason.TOTAL_TIMEOUT)
-        case _, Cause.WINDOW_PASSED:
-            return StoppedEarly(IncompleteReason.COMPLETION_WINDOW)
-        case _, Cause.PREEMPTED:
-            return HandedBack(RequeueReason.PREEMPTED)
-        case _, Cause.STOPPING:
-            return HandedBack(RequeueReason.WORKER_STOPPING)
-        case _, Cause.ENGINE_DEAD:
-            return EngineDied()
-        case _, Cause.LEASE_LOST:
-            return Lost()
-    return INTERNAL
+    if finish is FinishReason.STOP:
+        return Completed()
+    if finish is FinishReason.LENGTH:
+        return StoppedEarly(IncompleteReason.MAX_OUTPUT_TOKENS)
+    return INTERNAL if cause is None else _BY_CAUSE.get(cause, INTERNAL)

@@ -1,4 +1,4 @@
-"""The tables of jobs, their log and what they used, with the invariants that the database itself refuses to break.
+"""The tables of jobs, their log and what they used, with invariants that the database itself refuses to break.
 
 The log of a job is `job_events` (status changes, rewinds) and `job_segments` (output) in one sequence: each
 row covers `first_seq..seq`, and the ranges of a job neither overlap nor leave holes.

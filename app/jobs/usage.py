@@ -25,7 +25,8 @@ _RECORD = text("""
         extract(epoch FROM job.estimated_start_at - job.created_at)
     FROM jobs job,
         LATERAL (
-            SELECT coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(cached_tokens), 0) AS cached_tokens
+            SELECT coalesce(sum(input_tokens), 0) AS input_tokens,
+                coalesce(sum(cached_tokens), 0) AS cached_tokens
             FROM usage WHERE job_id = job.id AND attempt < job.attempt
         ) earlier,
         LATERAL (

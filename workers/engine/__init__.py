@@ -108,9 +108,7 @@ Message = dict[str, Any]  # {"role": ..., "content": ...}
 
 
 class Engine(Protocol):
-    """Every coroutine runs on the one engine loop; `encode`, `decoder`, `token_text`, `kv_use` and `check` are safe from
-    any thread, once started.
-    """
+    """Every coroutine runs on the one engine loop; everything else is safe from any thread, once started."""
 
     spec: ModelSpec
     slots: int
