@@ -3,6 +3,7 @@ it names and sorts by creation time. Knowing an id never authorises anything.
 """
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 import uuid_utils
@@ -13,6 +14,11 @@ from sqlalchemy.types import TypeDecorator
 
 def new_id(prefix: str) -> str:
     return f"{prefix}_{uuid_utils.uuid7().hex}"
+
+
+def earliest_id(prefix: str, at: datetime) -> str:
+    """The smallest id that could have been made at `at`, for ranges over time without an index of its own."""
+    return f"{prefix}_{int(at.timestamp() * 1000):012x}{'0' * 20}"
 
 
 def to_uuid(prefix: str, value: str) -> uuid.UUID:

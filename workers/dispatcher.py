@@ -143,7 +143,8 @@ class Dispatcher:
         def tell() -> None:
             if admission.needs_rebuild(client()):
                 log.warning("gate.rebuilt")
-                recovery.rebuild_gate(client())
+                with transaction() as session:
+                    recovery.rebuild_gate(session, client())
             admission.publish(client(), measures, rooms)
 
         _at_the_gate(tell)

@@ -1,6 +1,7 @@
 """How an attempt at a job can end: a closed set of values, and the rule that picks one. Pure."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.jobs.states import IncompleteReason, RequeueReason
 from workers.engine import FinishReason
@@ -51,7 +52,7 @@ BUSY = HandedBack(RequeueReason.ENGINE_BUSY)
 INTERNAL = Failed("internal_error", "The worker could not run this job.")
 
 
-_BY_CAUSE = {
+_BY_CAUSE: Final[dict[Cause, Outcome]] = {
     Cause.CANCELLED: Cancelled(),
     Cause.FIRST_TOKEN_TIMEOUT: StoppedEarly(IncompleteReason.FIRST_TOKEN_TIMEOUT),
     Cause.TOTAL_TIMEOUT: StoppedEarly(IncompleteReason.TOTAL_TIMEOUT),

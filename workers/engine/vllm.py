@@ -51,7 +51,7 @@ from workers.engine.vllm_penalties import penalties_of, processor_name
 _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
-class KvWatch(StatLoggerBase):
+class KvWatch(StatLoggerBase):  # type: ignore[misc]  # vLLM ships no types
     """Remembers the one figure of vLLM's statistics that we ask for."""
 
     def __init__(self) -> None:

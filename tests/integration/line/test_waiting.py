@@ -1,4 +1,4 @@
-"""What the dispatcher reads and writes: rooms, candidates, placements, shares, and the ledger's way into them."""
+"""What the dispatcher reads and writes: rooms, candidates, placements, shares, the ledger's way into them."""
 
 from collections import Counter
 
@@ -108,8 +108,8 @@ def test_a_session_that_was_silent_for_long_begins_anew(make_job, claim):
     with transaction() as session:
         session.execute(
             text(
-                "UPDATE jobs SET finished_at = now() - interval '1 hour', status = 'cancelled', lease_id = NULL,"
-                " worker_id = NULL, lease_expires_at = NULL"
+                "UPDATE jobs SET finished_at = now() - interval '1 hour', status = 'cancelled',"
+                " lease_id = NULL, worker_id = NULL, lease_expires_at = NULL"
             )
         )
     assert make_job(session_id="s").order_at > first.order_at
@@ -270,7 +270,7 @@ def test_a_window_that_passes_after_the_start_keeps_the_partial(make_job, claim)
 
 @pytest.fixture
 def add_worker(clean):
-    def add(worker_id, slots=8, seen_seconds_ago=0, draining=False):
+    def add(worker_id, slots=8, seen_seconds_ago=0, *, draining=False):
         with transaction() as session:
             session.add(Worker(id=worker_id, model=MODEL, slots=slots, draining=draining))
             session.flush()
