@@ -23,3 +23,15 @@ def client() -> redis.Redis:
         # One more try, for a connection that broke while it was idle; a dead server is told of at once.
         retry=Retry(NoBackoff(), 1),
     )
+
+
+@cache
+def quick_client() -> redis.Redis:
+    """For what a client's request waits for and can do without: it gives up soon, and never tries twice."""
+    return redis.Redis.from_url(
+        settings().redis_url,
+        socket_connect_timeout=0.25,
+        socket_timeout=0.5,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+    )

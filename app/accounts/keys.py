@@ -39,13 +39,23 @@ def hash_secret(secret: str) -> bytes:
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
-def find_account_by_secret_hash(session: Session, secret_hash: bytes) -> Account | None:
-    """The account of a key that is not revoked."""
-    return session.scalar(
-        select(Account)
+def find_by_secret_hash(session: Session, secret_hash: bytes) -> tuple[Account, ApiKey] | None:
+    """A key that is not revoked, and its account."""
+    row = session.execute(
+        select(Account, ApiKey)
         .join(ApiKey, ApiKey.account_id == Account.id)
         .where(ApiKey.secret_hash == secret_hash, ApiKey.revoked_at.is_(None))
-    )
+    ).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+def find_key(session: Session, key_id: str) -> ApiKey | None:
+    return session.get(ApiKey, key_id) if is_id("key", key_id) else None
+
+
+def list_accounts(session: Session) -> list[Account]:
+    """Every account, by name."""
+    return list(session.scalars(select(Account).order_by(Account.name)))
 
 
 def list_keys(session: Session) -> list[tuple[ApiKey, str]]:

@@ -8,13 +8,14 @@ from typing import Final
 from cachetools import TTLCache
 from flask import Blueprint, g, request
 
-from app.accounts.keys import find_account_by_secret_hash, hash_secret
+from app.accounts.keys import find_by_secret_hash, hash_secret
+from app.accounts.limits import Caller, caller_with
 from app.api.errors import KeyMissing
 from app.db import transaction
 from config.settings import settings
 
-# Accounts by hash of a valid key: saves a round trip a request, costs a revoked key a few more seconds.
-_known: Final[TTLCache[bytes, str]] = TTLCache(10_000, settings().key_cache_seconds)
+# Callers by hash of a valid key: saves a round trip a request; a revoked key or a new limit takes seconds more.
+_known: Final[TTLCache[bytes, Caller]] = TTLCache(10_000, settings().key_cache_seconds)
 _known_lock: Final = threading.Lock()
 
 
@@ -30,10 +31,15 @@ def public(name: str) -> Blueprint:
     return Blueprint(name, __name__)
 
 
-def account_id() -> str:
-    """The caller's account, once `require_key` has run."""
-    found: str = g.account_id
+def caller() -> Caller:
+    """Who is asking, once `require_key` has run."""
+    found: Caller = g.caller
     return found
+
+
+def account_id() -> str:
+    """The caller's account."""
+    return caller().account_id
 
 
 def key_hash() -> bytes:
@@ -52,20 +58,26 @@ def require_key() -> None:
 
 def admit(secret_hash: bytes) -> None:
     """Let this request act for the account of a key. Raises `KeyMissing`."""
-    g.account_id = account_of(secret_hash)
+    g.caller = caller_of(secret_hash)
     g.key_hash = secret_hash
 
 
 def account_of(secret_hash: bytes) -> str:
     """The account of a valid key. Raises `KeyMissing`."""
+    return caller_of(secret_hash).account_id
+
+
+def caller_of(secret_hash: bytes) -> Caller:
+    """Who has a valid key. Raises `KeyMissing`."""
     with _known_lock:
         known = _known.get(secret_hash)
     if known is not None:
         return known
     with transaction() as session:
-        account = find_account_by_secret_hash(session, secret_hash)
-    if account is None:
+        found = find_by_secret_hash(session, secret_hash)
+    if found is None:
         raise KeyMissing("This API key is not valid.")
+    made = caller_with(*found)
     with _known_lock:
-        _known[secret_hash] = account.id
-    return account.id
+        _known[secret_hash] = made
+    return made
