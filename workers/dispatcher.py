@@ -52,7 +52,7 @@ class Dispatcher:
     def run(self) -> None:
         while not self._stopping.is_set():
             try:
-                if self._lead():
+                if self.lead():
                     self._rounds()
                 else:
                     self._stopping.wait(settings().leader_retry_seconds)
@@ -60,9 +60,13 @@ class Dispatcher:
                 log.warning("dispatcher.no_database", error=str(error))
                 self._leadership.drop()
                 self._stopping.wait(settings().leader_retry_seconds)
+        self.resign()
+
+    def resign(self) -> None:
         self._leadership.drop()
 
-    def _lead(self) -> bool:
+    def lead(self) -> bool:
+        """Whether this one leads now. Raises `SQLAlchemyError`."""
         leads = self._leadership.is_mine()
         if leads and not self._leads:
             log.info("dispatcher.leads")

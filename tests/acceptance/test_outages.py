@@ -48,7 +48,7 @@ class Servers:
 
 @pytest.fixture
 def outage(tmp_path):
-    """(servers, stack) with web, background and one worker up."""
+    """(servers, stack) with web, dispatcher, background and one worker up."""
     with ExitStack() as resources:
         servers = Servers(tmp_path, resources)
         key = _key(servers.environment)
@@ -56,6 +56,7 @@ def outage(tmp_path):
         logs.mkdir()
         stack = resources.enter_context(running(servers.environment, key, logs))
         stack.start("background")
+        stack.start("dispatcher")
         stack.start_web()
         stack.start("gpu")
         stack.wait_for_workers("faulty", 1)
