@@ -18,8 +18,12 @@ class StrictFollower:
     events: list[str] = field(default_factory=list)
     rewinds: list[int] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
+    notices: list[dict[str, Any]] = field(default_factory=list)  # what is not of the log: it has no number
 
     def take(self, frame: dict[str, Any]) -> None:
+        if "seq" not in frame:
+            self.notices.append(frame)
+            return
         first = frame.get("first_seq", frame["seq"])
         assert first == self.cursor + 1, f"expected {self.cursor + 1}, got {frame}"
         self.cursor = frame["seq"]

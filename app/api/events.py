@@ -5,12 +5,13 @@ import socket
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
+import orjson
 import structlog
 from flask import Response, request
 from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
-from app.api import draining, following, waiting, wire
+from app.api import draining, following, notices, views, waiting, wire
 from app.api.auth import account_id, key_hash, protected
 from app.api.bodies import parse, parse_query
 from app.api.describe import describe
@@ -64,6 +65,9 @@ class EventPage(BaseModel):
     data: list[Event]
     next_after: int = Field(description="`after` of the next page.")
     has_more: bool = Field(description="Whether the log goes on: false once the terminal event was given.")
+    queue: views.QueuePlace | None = Field(
+        description="Where the job stands, in a page after which it waits; null where that is not known."
+    )
 
 
 @blueprint.get("/v1/jobs/<job_id>/events")
@@ -72,7 +76,7 @@ class EventPage(BaseModel):
     query=EventsQuery,
     headers=(("Last-Event-ID", "With `Accept: text/event-stream`: as `after`, and sent by browsers."),),
     answers={
-        200: (EventPage, "A page; as `text/event-stream`, every event to the terminal one."),
+        200: (EventPage, "A page; as `text/event-stream`, every event to the terminal one." + notices.MEANING),
         204: (None, "With `Accept: text/event-stream`: nothing follows the cursor. Browsers then stop asking."),
     },
     errors=(400, 401, 404, 503),
@@ -91,30 +95,34 @@ def _cursor() -> int:
     return parse(EventsQuery, values).after
 
 
-def _is_over(job_id: str, after: int) -> bool:
-    """Whether nothing can follow `after`. Raises `JobNotFound`."""
+def _look(job_id: str, after: int) -> tuple[Status, bool]:
+    """The job's status, and whether nothing can follow `after`. Raises `JobNotFound`."""
     with transaction() as session:
         job = get_job(session, account_id(), job_id)
-        return job.status.is_terminal and last_seq(session, job_id) <= after
+        return job.status, job.status.is_terminal and last_seq(session, job_id) <= after
 
 
 def _page(job_id: str, query: EventsQuery) -> Response:
-    is_over = _is_over(job_id, query.after)
+    status, is_over = _look(job_id, query.after)
     page = [] if is_over else channel.read_page(job_id, query.after, query.limit).frames
     if not page and query.wait and not is_over:
         waiting.until_more(job_id, query.after, query.wait)
         page = channel.read_page(job_id, query.after, query.limit).frames
     page = page[: query.limit]
-    body = b'{"object":"list","data":[%s],"next_after":%d,"has_more":%s}' % (
+    is_over = is_over or bool(page and page[-1].is_last)
+    after = page[-1].seq if page else query.after
+    waits = (page[-1].type if page else status.event_type) == Status.QUEUED.event_type
+    body = b'{"object":"list","data":[%s],"next_after":%d,"has_more":%s,"queue":%s}' % (
         b",".join(frame.body for frame in page),
-        page[-1].seq if page else query.after,
-        b"false" if is_over or (page and page[-1].is_last) else b"true",
+        after,
+        b"false" if is_over else b"true",
+        orjson.dumps(notices.find_queue(job_id, after) if waits else None),
     )
     return Response(body, mimetype="application/json")
 
 
 def _stream(job_id: str, after: int) -> Response:
-    if _is_over(job_id, after):
+    if _look(job_id, after)[1]:
         return Response(status=204)
     following.require_place()
     sock = wire.of_request(request.environ)
@@ -167,4 +175,7 @@ def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
 
 
 def _event(frame: Frame) -> bytes:
+    if not frame.seq:
+        # Not of the log: without an id, a browser goes on after the last that had one.
+        return b"event: %s\ndata: %s\n\n" % (frame.type.encode(), frame.body)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (frame.seq, frame.type.encode(), frame.body)

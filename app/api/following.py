@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from app import clock
-from app.api import auth, draining
+from app.api import auth, draining, notices
 from app.api.errors import DATABASE_AWAY, KeyMissing, ServerBusy
 from app.streams import channel
 from app.streams.frames import Frame
@@ -45,22 +45,35 @@ def require_place() -> None:
 
 
 def batches(job_id: str, after: int, key_hash: bytes) -> Iterator[list[Frame]]:
-    """As `channel.follow`, with an empty list at least every second. Ends early when this server stops. Raises
-    `JobNotFound` when the job is deleted and `KeyMissing` when the key is revoked.
+    """As `channel.follow`, with an empty list at least every second, and lists of one notice (`notices`) while
+    the job waits. Ends early when this server stops. Raises `JobNotFound` when the job is deleted and
+    `KeyMissing` when the key is revoked.
     """
     places.add(1)
     try:
-        checked_at = clock.monotonic()
-        for batch in _steadily(job_id, after):
-            yield batch
-            del batch  # not held while waiting for the next, thousands of times over
-            if draining.has_begun():
-                return
-            if clock.monotonic() - checked_at >= settings().ping_seconds:
-                checked_at = clock.monotonic()
-                _require_valid(key_hash)
+        with notices.Standing(job_id, after) as standing:
+            yield from _with_notices(standing, job_id, after, key_hash)
     finally:
         places.add(-1)
+
+
+def _with_notices(
+    standing: notices.Standing, job_id: str, after: int, key_hash: bytes
+) -> Iterator[list[Frame]]:
+    if news := standing.news():
+        yield news
+    checked_at = clock.monotonic()
+    for batch in _steadily(job_id, after):
+        yield batch
+        standing.note(batch)
+        del batch  # not held while waiting for the next, thousands of times over
+        if draining.has_begun():
+            return
+        if news := standing.news():
+            yield news
+        if clock.monotonic() - checked_at >= settings().ping_seconds:
+            checked_at = clock.monotonic()
+            _require_valid(key_hash)
 
 
 def _steadily(job_id: str, after: int) -> Iterator[list[Frame]]:

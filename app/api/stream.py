@@ -15,7 +15,7 @@ from simple_websocket import ConnectionError as HandshakeFailed
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError
 
-from app.api import draining, following, tickets
+from app.api import draining, following, notices, tickets
 from app.api.auth import account_id, key_hash, public, require_key
 from app.api.bodies import parse
 from app.api.describe import describe
@@ -86,7 +86,7 @@ def _check_origin(*, has_key: bool) -> None:
     "Follow a job over a WebSocket",
     query=StreamQuery,
     headers=(("Sec-WebSocket-Protocol", "`longhaul.ticket.TICKET`, as `?ticket=`."),),
-    answers={101: (None, "Each event is one JSON text message.")},
+    answers={101: (None, "Each event is one JSON text message." + notices.MEANING)},
     errors=(400, 401, 403, 404, 503),
 )
 def follow(ws: FollowerSocket, job_id: str) -> None:

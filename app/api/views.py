@@ -1,16 +1,27 @@
 """A job as clients see it. The shapes double as the schemas of the OpenAPI document."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+import structlog
 from pydantic import BaseModel, Field
 
+from app import clock
 from app.api import serving
+from app.api.errors import DATABASE_AWAY
 from app.jobs.log import Output
 from app.jobs.moves import error, incomplete_details, usage_of
 from app.jobs.states import Status
 from app.jobs.tables import Job
-from config.queues import Tier
+from app.line.estimates import Place
+from app.line.tables import LineState
+from app.line.wording import in_words, standing
+from config.queues import Tier, Window
+
+log = structlog.get_logger(__name__)
+
+# A submission is not to take longer the more there are: its place is exact up to here.
+COUNTED_AT_SUBMISSION: Final = 200
 
 
 class Urls(BaseModel):
@@ -18,6 +29,14 @@ class Urls(BaseModel):
     events: str
     stream: str = Field(description="WebSocket; the same path over ws:// or wss://.")
     cancel: str
+
+
+class QueuePlace(BaseModel):
+    """Where a waiting job stands; times are Unix seconds, null where nothing foretells them."""
+
+    position: int = Field(description="1 for the job that is expected to start next.")
+    estimated_start_at: int | None
+    estimated_finish_at: int | None
 
 
 class JobAccepted(BaseModel):
@@ -28,6 +47,7 @@ class JobAccepted(BaseModel):
     model: str
     tier: Tier
     urls: Urls
+    queue: QueuePlace | None = Field(description="Null unless the job waits; null in lists.")
 
 
 class JobOutput(BaseModel):
@@ -56,13 +76,18 @@ class IncompleteDetails(BaseModel):
 
 
 class Waiting(BaseModel):
-    reason: Literal["no_worker", "in_line"]
+    reason: Literal["no_worker", "paused", "retry_delay", "in_line"]
     message: str
 
 
 class JobView(JobAccepted):
     kind: str
+    session_id: str | None
+    completion_window: Window
+    due_at: int | None = Field(description="When the completion window ends.")
+    price_factor: float = Field(description="What a token costs, times the model's price.")
     attempt: int
+    preemptions: int = Field(description="How often it gave its slot to an interactive job.")
     started_at: int | None
     first_token_at: float | None = Field(description="Unix seconds, to the millisecond.")
     finished_at: int | None
@@ -92,6 +117,11 @@ class JobDeleted(BaseModel):
 
 
 def accepted(job: Job) -> dict[str, Any]:
+    """The answer to a submission."""
+    return {**_reference(job), "queue": _find_queue(job)}
+
+
+def _reference(job: Job) -> dict[str, Any]:
     path = f"/v1/jobs/{job.id}"
     return {
         "id": job.id,
@@ -110,10 +140,18 @@ def accepted(job: Job) -> dict[str, Any]:
 
 
 def whole(job: Job, output: Output | None = None, last_seq: int | None = None) -> dict[str, Any]:
+    """A job with its output, or without it as in lists, where its place would cost too much, too."""
+    place = serving.place_of(job) if output is not None else None
     return {
-        **accepted(job),
+        **_reference(job),
+        "queue": queue(place),
         "kind": job.kind,
+        "session_id": job.session_id,
+        "completion_window": job.completion_window,
+        "due_at": _seconds(job.due_at),
+        "price_factor": float(job.price_factor),
         "attempt": job.attempt,
+        "preemptions": job.preemptions,
         "started_at": _seconds(job.started_at),
         "first_token_at": round(job.first_token_at.timestamp(), 3) if job.first_token_at else None,
         "finished_at": _seconds(job.finished_at),
@@ -124,7 +162,7 @@ def whole(job: Job, output: Output | None = None, last_seq: int | None = None) -
         "usage": _usage(job, output),
         "error": error(job),
         "incomplete_details": incomplete_details(job),
-        "waiting": _waiting(job),
+        "waiting": _waiting(job, place),
         "last_seq": last_seq,
     }
 
@@ -143,12 +181,41 @@ def _usage(job: Job, output: Output | None) -> dict[str, Any]:
     return counted
 
 
-def _waiting(job: Job) -> dict[str, str] | None:
+def queue(place: Place | None) -> dict[str, int | None] | None:
+    """As `QueuePlace`."""
+    if place is None:
+        return None
+    return {
+        "position": place.position,
+        "estimated_start_at": _seconds(place.estimated_start_at),
+        "estimated_finish_at": _seconds(place.estimated_finish_at),
+    }
+
+
+def _find_queue(job: Job) -> dict[str, int | None] | None:
+    """The job is stored: a database that goes away now must not make the answer an error."""
+    try:
+        return queue(serving.place_of(job, COUNTED_AT_SUBMISSION))
+    except DATABASE_AWAY as error:
+        log.warning("place.unknown", job_id=job.id, error=str(error))
+        return None
+
+
+def _waiting(job: Job, place: Place | None) -> dict[str, str] | None:
     if job.status is not Status.QUEUED:
         return None
+    if serving.line_of(job.model, job.tier).state is LineState.PAUSED:
+        return {"reason": "paused", "message": f"An operator has paused the {job.tier} line of '{job.model}'."}
     if not serving.workers_of(job.model):
         return {"reason": "no_worker", "message": f"No worker serves '{job.model}' right now."}
-    return {"reason": "in_line", "message": "Waiting for a free slot."}
+    if (delay_seconds := (job.available_at - clock.now()).total_seconds()) > 0:
+        return {"reason": "retry_delay", "message": f"It is tried again in {in_words(delay_seconds)}."}
+    return {"reason": "in_line", "message": "Waiting for a free slot." if place is None else _standing(place)}
+
+
+def _standing(place: Place) -> str:
+    start_at = place.estimated_start_at
+    return standing(place.position, (start_at - clock.now()).total_seconds() if start_at else None) + "."
 
 
 def _seconds(at: datetime | None) -> int | None:

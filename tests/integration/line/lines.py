@@ -15,7 +15,7 @@ from config.queues import Tier
 def keep_line(
     model: str = "faulty", tier: Tier = Tier.INTERACTIVE, accounts: dict[str, Any] | None = None, **fields: Any
 ) -> Measure:
-    """Store a measure. `accounts` is account id to (jobs, tokens[, weight]); the line is as deep as they are."""
+    """Store a measure. `accounts` is account id to (jobs, tokens[, weight]); they are all that waits."""
     counted = {name: AccountMeasure(*values) for name, values in (accounts or {}).items()}
     measure = Measure(
         **{

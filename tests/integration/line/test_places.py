@@ -129,10 +129,10 @@ def test_counting_reads_ranges_of_an_index_and_no_further_than_the_limit(wait):
     with transaction() as session:
         session.execute(
             text("""
-                INSERT INTO jobs (id, account_id, kind, model, tier, status, request, metadata, request_hash,
-                    reserved_tokens, order_at)
-                SELECT gen_random_uuid(), account_id, kind, model, tier, status, request, metadata, request_hash,
-                    10, now() - make_interval(secs => n)
+                INSERT INTO jobs (id, account_id, kind, model, tier, status, request, metadata,
+                    request_hash, reserved_tokens, order_at)
+                SELECT gen_random_uuid(), account_id, kind, model, tier, status, request, metadata,
+                    request_hash, 10, now() - make_interval(secs => n)
                 FROM jobs, generate_series(1, 5000) AS n
             """)
         )
