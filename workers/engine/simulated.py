@@ -22,6 +22,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from hashlib import blake2b
 
+from app.tokens.simulated import EOS, encode_messages
 from config.catalogue import ModelSpec
 from workers.engine import (
     Call,
@@ -35,7 +36,7 @@ from workers.engine import (
 )
 from workers.engine.calls import find_ending, plain_messages, tokens_left
 from workers.engine.simulated_answers import find_cues, open_writer
-from workers.engine.simulated_words import EOS, VOCABULARY, encode_messages
+from workers.engine.simulated_words import VOCABULARY
 
 _BLOCK = 16  # tokens; prefixes are cached in whole blocks
 _CACHED_BLOCKS = 65_536

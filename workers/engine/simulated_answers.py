@@ -9,9 +9,10 @@ from array import array
 from collections.abc import Mapping
 from hashlib import blake2b
 
+from app.tokens.simulated import encode_text
 from workers.engine import Call, PromptRejected
 from workers.engine.simulated_json import smallest_instance
-from workers.engine.simulated_words import VOCABULARY, Writer, encode_text
+from workers.engine.simulated_words import VOCABULARY, Writer
 
 _CUE = re.compile(r"\[\[(\w+)(?:=(.*?))?\]\]", re.DOTALL)
 

@@ -1,0 +1,100 @@
+"""Counting a prompt's tokens at admission, and refusing what no context window can hold."""
+
+import hashlib
+import sys
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import structlog
+from cachetools import LRUCache
+
+from app.tokens import simulated
+from app.tokens.errors import ContextLengthExceeded, PromptInvalid
+from app.tokens.templates import ChatTokenizer
+from config.catalogue import ModelSpec
+
+log = structlog.get_logger(__name__)
+
+Messages = list[dict[str, str]]
+
+REMEMBERED: Final = 2_000  # prompts
+INLINE_CHARS: Final = 4_000  # longer ones are counted beside the event loop: a million take half a second
+CHARS_PER_TOKEN: Final = 4  # a guess, for models whose tokenizer is not here
+
+
+_counted: Final[LRUCache[bytes, int]] = LRUCache(REMEMBERED)
+_counted_lock: Final = threading.Lock()
+
+
+def count(spec: ModelSpec, messages: Messages) -> int:
+    """How many tokens the engine will make of the messages. Where the model's tokenizer is not on this machine
+    it is a guess, and the engine decides. Raises `PromptInvalid`.
+    """
+    key = _digest(spec, messages)
+    with _counted_lock:
+        known = _counted.get(key)
+    if known is not None:
+        return known
+    found = _count(spec, messages)
+    with _counted_lock:
+        _counted[key] = found
+    return found
+
+
+def check(spec: ModelSpec, prompt_tokens: int, output_tokens: int | None) -> None:
+    """`output_tokens` is what the client asks for. Raises `ContextLengthExceeded`."""
+    if prompt_tokens + (output_tokens or 1) > spec.context_tokens:
+        raise ContextLengthExceeded(prompt_tokens, output_tokens, spec.context_tokens)
+
+
+def _digest(spec: ModelSpec, messages: Messages) -> bytes:
+    digest = hashlib.blake2b(spec.name.encode(), digest_size=16)
+    for message in messages:
+        for part in (message["role"], message["content"]):
+            encoded = part.encode(errors="replace")
+            digest.update(len(encoded).to_bytes(8) + encoded)
+    return digest.digest()
+
+
+def _count(spec: ModelSpec, messages: Messages) -> int:
+    if spec.engine == "simulated":
+        return _beside_the_loop(lambda: _simulated(messages), _size(messages))
+    tokenizer = _tokenizer(spec.weights_path)
+    if tokenizer is None:
+        return -(-_size(messages) // CHARS_PER_TOKEN)
+    text = tokenizer.render(messages)
+    return _beside_the_loop(lambda: tokenizer.count(text), len(text))
+
+
+def _simulated(messages: Messages) -> int:
+    try:
+        return len(simulated.encode_messages(messages))
+    except KeyError as error:
+        raise PromptInvalid(f"The model's chat template has no role {error}.") from error
+
+
+def _size(messages: Messages) -> int:
+    return sum(len(message["content"]) for message in messages)
+
+
+@lru_cache(16)
+def _tokenizer(weights_path: str) -> ChatTokenizer | None:
+    try:
+        return ChatTokenizer(Path(weights_path))
+    except (OSError, ValueError) as error:
+        log.warning("tokenizer.missing", weights=weights_path, error=str(error))
+        return None
+
+
+def _beside_the_loop(work: Callable[[], int], chars: int) -> int:
+    """Under gevent, long texts on a native thread, so that other requests go on: the tokenizer lets go of the
+    interpreter. `work` must not touch a lock: gevent's are no native thread's.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    if chars <= INLINE_CHARS or monkey is None or not monkey.is_module_patched("threading"):
+        return work()
+    found: int = sys.modules["gevent"].get_hub().threadpool.apply(work)
+    return found
