@@ -4,5 +4,7 @@ folder, and measures its reference in the same run.
 harness    what a bench stands on: servers, processes, an account
 clients    a fast HTTP and WebSocket client
 bare       a worker that can also run its engine without the platform: the reference
+plain      a worker with two plain Celery queues: what the line is compared with
+bulk       waiting jobs by the thousand
 report     figures, their table and their JSON line
 """

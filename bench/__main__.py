@@ -13,6 +13,10 @@ BENCHES: Final = {
     "ttft": "submit over HTTP to the first token on a WebSocket, minus the bare engine's own time",
     "submit": "submissions a second on one web process, and their latency",
     "ceiling": "output tokens/s of one worker process at 512 streams",
+    "line": "interactive and batch on one engine, against two plain queues (--engine vllm: the real one)",
+    "fairness": "an account with ten jobs behind one with 20,000; equal and unequal accounts side by side",
+    "depth": "what submitting, planning and claiming cost with 1,000 and with 1,000,000 waiting jobs",
+    "overload": "arrivals at 0.5 to 3 times capacity: waits, refusals, shedding",
     "followers": "3,000 WebSocket followers on one web process: memory and delivery lag",
 }
 
@@ -27,14 +31,18 @@ def main() -> None:
     parser.add_argument("name", nargs="?", choices=BENCHES, metavar="NAME")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: ends within a minute")
+    parser.add_argument("--engine", choices=["vllm", "simulated"], help="of `line`; without it: simulated")
     options = parser.parse_args()
     if options.name is None:
         parser.print_help()
         return
+    if options.engine and options.name != "line":
+        parser.error("--engine is for `line` alone")
+    given = {"engine": options.engine} if options.engine else {}
     # Told to stop, unwind: what was started is stopped on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(options.name)
-    import_module(f"bench.{options.name}").measure(report, quick=options.quick)
+    import_module(f"bench.{options.name}").measure(report, quick=options.quick, **given)
     report.print_table()
     if options.json:
         print(report.json_line())

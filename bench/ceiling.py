@@ -43,6 +43,7 @@ def measure(report: Report, *, quick: bool) -> None:
     seconds = 8.0 if quick else 30.0
     with platform(CATALOGUE) as started:
         started.start_background()
+        started.start_dispatcher()
         worker = started.start_worker(MODEL)
         bare = run_bare(Order([PROMPT] * STREAMS, 200 if quick else 500, STREAMS))
         _fill_line(started, seconds)

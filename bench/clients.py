@@ -26,17 +26,21 @@ class Seen:
 
     cursor: int = 0
     first_delta_at: float = 0.0
+    last_delta_at: float = 0.0
     ended_at: float = 0.0
     output_tokens: int = 0
     status: str = ""
 
     def take(self, frame: dict[str, Any], at: float) -> None:
+        if frame["type"] == "queue.moved":  # not of the log
+            return
         first_seq = frame.get("first_seq", frame["seq"])
         if first_seq != self.cursor + 1:
             raise StreamBroken(f"{first_seq} came after {self.cursor}")
         self.cursor = frame["seq"]
         if frame["type"] == "output.delta":
             self.first_delta_at = self.first_delta_at or at
+            self.last_delta_at = at
         elif frame["type"] in LAST_EVENTS:
             self.ended_at, self.status = at, frame["status"]
             self.output_tokens = frame["usage"]["output_tokens"]

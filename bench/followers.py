@@ -51,6 +51,7 @@ def measure(report: Report, *, quick: bool) -> None:
     with platform(CATALOGUE) as started:
         web = started.start_web()
         started.start_background()
+        started.start_dispatcher()
         jobs = started.submit([_body(number, tokens) for number in range(JOBS)])
         asyncio.run(_touch(started, jobs[0]))
         empty = web.memory_info().rss

@@ -13,21 +13,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import psutil
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from app.accounts import keys
 from app.db import engine, transaction
-from app.dispatch import ring
+from app.dispatch import wake
 from app.jobs import lifecycle
 from app.jobs.requests import JobRequest
 from app.jobs.tables import Worker
 from app.redis import client
-from config.catalogue import forget_catalogue
+from config.catalogue import forget_catalogue, price_factors
 from config.settings import ROOT, VAR_DIR, process_environment, settings
 from workers.embedded import running_postgres, running_valkey
 from workers.embedded.server import free_port
@@ -42,13 +43,21 @@ class BenchFailed(Exception):
     """The bench could not measure."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """An account, and the secret of its key."""
+
+    account_id: str
+    key: str
+
+
 class Platform:
     """The processes of one bench; `start` them by their Procfile names."""
 
-    def __init__(self, folder: Path, account_id: str, key: str) -> None:
+    def __init__(self, folder: Path, tenant: Tenant) -> None:
         self.url = settings().base_url
-        self.key = key
-        self._account_id = account_id
+        self.tenant = tenant
+        self.key = tenant.key
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -62,11 +71,15 @@ class Platform:
     def start_background(self) -> None:
         self._start("background", read_procfile()["background"])
 
-    def start_worker(self, model: str, **environment: str) -> psutil.Process:
-        """A worker that also takes orders for bare rounds (`bench.bare`)."""
-        command = read_procfile()["gpu"].replace("workers.celery:app", "bench.bare:app")
+    def start_dispatcher(self) -> None:
+        self._start("dispatcher", read_procfile()["dispatcher"])
+
+    def start_worker(self, model: str, app: str = "bench.bare", **environment: str) -> psutil.Process:
+        """A worker that also takes orders for bare rounds, or the Celery app of another bench module."""
+        command = read_procfile()["gpu"].replace("workers.celery:app", f"{app}:app")
+        before = _workers_of(model)  # one that was killed stays in the table for a while
         process = self._start("gpu", command, LONGHAUL_MODEL=model, **environment)
-        self._wait(lambda: _workers_of(model), "gpu")
+        self._wait(lambda: _workers_of(model) - before, "gpu")
         return psutil.Process(process.pid)
 
     def stop(self, name: str) -> None:
@@ -89,25 +102,14 @@ class Platform:
         for name in reversed(list(self._processes)):
             self.kill(name) if name == "gpu" else self.stop(name)
 
-    def submit(self, bodies: list[dict[str, Any]]) -> list[str]:
+    def submit(self, bodies: list[dict[str, Any]], tenant: Tenant | None = None) -> list[str]:
         """Put jobs into the line past the web process, where submitting is not what is measured."""
-        requests = [JobRequest(**body) for body in bodies]
+        account_id = (tenant or self.tenant).account_id
+        drafts = [draft_of(account_id, JobRequest(**body)) for body in bodies]
         with transaction() as session:
-            jobs = [lifecycle.submit(session, self._draft(request))[0] for request in requests]
-        for job in jobs:
-            ring(job.id, job.model, job.tier)
+            jobs = [lifecycle.submit(session, draft)[0] for draft in drafts]
+        wake()
         return [job.id for job in jobs]
-
-    def _draft(self, request: JobRequest) -> lifecycle.Draft:
-        return lifecycle.Draft(
-            account_id=self._account_id,
-            kind=request.kind,
-            model=request.model,
-            tier=request.tier,
-            request=request.model_dump(mode="json", by_alias=True),
-            metadata=request.metadata,
-            request_hash=b"bench",
-        )
 
     def _start(self, name: str, command: str, **environment: str) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -138,6 +140,33 @@ class Platform:
         return self._folder / f"{name}.log"
 
 
+def draft_of(account_id: str, request: JobRequest) -> lifecycle.Draft:
+    """As the web process makes it, but for the tokens of the prompt, which nobody counts here."""
+    prompt_tokens = request.input_chars // 4
+    window = request.effective_window
+    return lifecycle.Draft(
+        account_id=account_id,
+        kind=request.kind,
+        model=request.model,
+        tier=request.effective_tier,
+        request=request.model_dump(mode="json", by_alias=True),
+        metadata=request.metadata,
+        request_hash=b"bench",
+        completion_window=window,
+        price_factor=price_factors()[request.effective_tier][window],
+        prompt_tokens=prompt_tokens,
+        reserved_tokens=prompt_tokens + (request.max_output_tokens or 0),
+    )
+
+
+def open_account(name: str, weight: float = 1.0) -> Tenant:
+    """A new one, with a key."""
+    with transaction() as session:
+        account = keys.create_account(session, name)
+        account.weight = weight
+        return Tenant(account.id, keys.create_key(session, account, name)[1])
+
+
 @contextmanager
 def platform(models: str = "", **environment: str) -> Iterator[Platform]:
     """Servers that are ready, nothing else started yet. `models` is added to the catalogue."""
@@ -161,10 +190,7 @@ def platform(models: str = "", **environment: str) -> Iterator[Platform]:
         )
         _migrate()
         stack.callback(lambda: engine().dispose())
-        with transaction() as session:
-            account = keys.create_account(session, "bench")
-            key = keys.create_key(session, account, "bench")[1]
-        started = Platform(folder, account.id, key)
+        started = Platform(folder, open_account("bench"))
         stack.callback(started.stop_all)
         try:
             yield started
@@ -210,9 +236,6 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _workers_of(model: str) -> int:
+def _workers_of(model: str) -> set[str]:
     with transaction() as session:
-        found: int | None = session.scalar(
-            select(func.count()).select_from(Worker).where(Worker.model == model)
-        )
-    return found or 0
+        return set(session.scalars(select(Worker.id).where(Worker.model == model)))

@@ -38,6 +38,7 @@ def measure(report: Report, *, quick: bool) -> None:
     with platform() as started:
         started.start_web()
         started.start_background()
+        started.start_dispatcher()
         started.start_worker(MODEL)
         run_bare(Order(["warm up"] * 8, 8, 8))
         run_platform(started, Load(8, 8, 8), "warm up")

@@ -16,13 +16,25 @@ from bench.clients import connected
 from bench.harness import Platform, platform
 from bench.report import Aim, Figure, Report, percentile
 
-MODEL: Final = "simulated"
+MODEL: Final = "submit"
+# A line that takes all that comes: refusing is cheaper than accepting.
+CATALOGUE: Final = f"""
+[models.{MODEL}]
+engine = "simulated"
+context_tokens = 4096
+slots = 4
+default_output_tokens = 4
+
+[models.{MODEL}.line.interactive]
+max_jobs = 1000000
+max_tokens = 1000000000
+max_wait_seconds = 86400
+"""
 RATE: Final = 200.0
 AIM: Final = Aim("value", "<=", 25)
 IN_FLIGHT: Final = 400  # open requests at once; more wait, on the clock
 CLOSED_LOOP_CLIENTS: Final = 16
-# A worker with few slots and short outputs: the line grows, as it does where submissions come this fast.
-SLOTS: Final = "4"
+# Few slots and short outputs: the line grows, as it does where submissions come this fast.
 BODY: Final = {"model": MODEL, "input": "What is the capital of France?", "max_output_tokens": 4}
 
 Action = Callable[[], Awaitable[object]]
@@ -30,10 +42,11 @@ Action = Callable[[], Awaitable[object]]
 
 def measure(report: Report, *, quick: bool) -> None:
     seconds = 4.0 if quick else 30.0
-    with platform() as started:
+    with platform(CATALOGUE, LONGHAUL_REQUESTS_PER_MINUTE="0", LONGHAUL_MAX_WAITING_JOBS="0") as started:
         web = started.start_web()
         started.start_background()
-        started.start_worker(MODEL, LONGHAUL_SLOTS=SLOTS)
+        started.start_dispatcher()
+        started.start_worker(MODEL)
         asyncio.run(_measure(report, started, web, seconds))
 
 

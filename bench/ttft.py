@@ -25,6 +25,7 @@ def measure(report: Report, *, quick: bool) -> None:
     with platform() as started:
         started.start_web()
         started.start_background()
+        started.start_dispatcher()
         for model in MODELS:
             started.start_worker(model)
             whole, bare = asyncio.run(_alternate(started, model, *(QUICK if quick else FULL)))

@@ -23,7 +23,9 @@ def bench(*arguments):
 def test_without_a_name_it_lists_the_benches():
     done = bench()
     assert done.returncode == 0
-    for name in ("overhead", "ttft", "submit", "ceiling", "followers"):
+    for name in (
+        "overhead", "ttft", "submit", "ceiling", "followers", "line", "fairness", "depth", "overload",
+    ):  # fmt: skip
         assert f"  {name} " in done.stdout
 
 
@@ -33,10 +35,20 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert "ceiling" in done.stderr
 
 
+def test_an_engine_is_chosen_for_the_line_alone():
+    done = bench("submit", "--engine", "vllm")
+    assert done.returncode == 2
+    assert "--engine" in done.stderr
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "submit",
+        "depth",
+        pytest.param("line", marks=pytest.mark.slow),
+        pytest.param("fairness", marks=pytest.mark.slow),
+        pytest.param("overload", marks=pytest.mark.slow),
         pytest.param("followers", marks=pytest.mark.slow),
         pytest.param("ceiling", marks=pytest.mark.slow),
         pytest.param("ttft", marks=[pytest.mark.slow, pytest.mark.vllm]),
