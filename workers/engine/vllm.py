@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from jinja2 import TemplateError
@@ -47,6 +47,8 @@ from workers.engine import (
 from workers.engine.calls import find_ending, plain_messages, tokens_left
 from workers.engine.decoding import Vocabulary, read_vocabulary
 from workers.engine.vllm_penalties import penalties_of, processor_name
+
+PREFILL_PIECE_TOKENS: Final = 512
 
 _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -205,6 +207,8 @@ def _engine_args(spec: ModelSpec, slots: int) -> Any:
         "max_model_len": spec.context_tokens,
         "max_num_seqs": slots,
         "enable_prefix_caching": True,
+        # A long prompt is read in pieces, between which every running stream gets its token.
+        "long_prefill_token_threshold": min(PREFILL_PIECE_TOKENS, spec.long_prompt_tokens),
         # One backend for good: left open, the first request would choose it. Small models asked for JSON
         # can go on with spaces without end.
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
