@@ -1,5 +1,6 @@
 """Every error as OpenAI's envelope, and the one table from domain error to HTTP status."""
 
+from math import ceil
 from typing import ClassVar, Final
 
 import structlog
@@ -10,7 +11,9 @@ from werkzeug.exceptions import HTTPException
 
 from app.api.request_ids import request_id
 from app.jobs import errors as jobs
+from app.line import errors as line
 from app.redis import RedisError
+from app.tokens import errors as tokens
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +64,13 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     jobs.IdempotencyConflict: 409,
     jobs.JobActive: 409,
     jobs.IllegalTransition: 409,
+    tokens.ContextLengthExceeded: 400,
+    tokens.PromptInvalid: 400,
+    line.Refused: 429,
+    line.RateLimited: 429,
+    line.LineFull: 429,
+    line.WindowUnmeetable: 429,
+    line.LineDraining: 503,
 }
 _TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -68,6 +78,7 @@ _TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 
 def init_app(app: Flask) -> None:
     app.register_error_handler(ApiError, lambda e: envelope(e.status, str(e), e.code, e.param))
     app.register_error_handler(jobs.JobError, _domain)
+    app.register_error_handler(line.Refused, _refused)
     app.register_error_handler(HTTPException, _http)
     for away in DATABASE_AWAY:
         app.register_error_handler(away, _database_away)
@@ -92,6 +103,17 @@ def envelope(status: int, message: str, code: str, param: str | None = None) -> 
 
 def _domain(error: jobs.JobError) -> Response:
     return envelope(STATUS_BY_ERROR[type(error)], str(error), error.code, error.param)
+
+
+def _refused(error: line.Refused) -> Response:
+    response = _domain(error)
+    seconds = error.retry_after_seconds
+    if seconds is None:
+        response.headers["x-should-retry"] = "false"
+    else:
+        response.headers["Retry-After"] = str(max(1, ceil(seconds)))
+        response.headers["retry-after-ms"] = str(ceil(seconds * 1000))
+    return response
 
 
 def _http(error: HTTPException) -> Response:

@@ -1,27 +1,22 @@
 """`/v1/jobs`: submit, show, list, cancel, delete."""
 
-import hashlib
 import re
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-import orjson
 from flask import Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api import views, waiting
+from app.api import submitting, views, waiting
 from app.api.auth import account_id, protected
 from app.api.bodies import parse_body, parse_query, query_values
 from app.api.describe import describe
 from app.api.errors import BodyInvalid
 from app.db import transaction
-from app.dispatch import ring
 from app.jobs import lifecycle, log, queries
-from app.jobs.errors import ModelNotFound, RequestInvalid
 from app.jobs.requests import JobRequest
 from app.jobs.states import Status
 from app.streams.announce import announce_after_commit, ask_to_cancel
-from config.catalogue import ModelSpec, catalogue
 from config.queues import Tier
 from config.settings import settings
 
@@ -58,29 +53,10 @@ class ListQuery(BaseModel):
         202: (views.JobAccepted, "Accepted: follow it at `urls`."),
         200: (views.JobAccepted, "This Idempotency-Key was used before, with the same body: its job."),
     },
-    errors=(400, 401, 404, 409, 413),
+    errors=(400, 401, 404, 409, 413, 429, 503),
 )
 def submit() -> tuple[Response, int]:
-    wanted = parse_body(JobRequest)
-    body = wanted.model_dump(mode="json", by_alias=True)
-    # Over what the client said, so that a new default of ours does not turn a repetition into a conflict.
-    request_hash = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
-    body["max_output_tokens"] = _output_limit(wanted, _model(wanted.model))
-    draft = lifecycle.Draft(
-        account_id=account_id(),
-        kind=wanted.kind,
-        model=wanted.model,
-        tier=wanted.tier,
-        request=body,
-        metadata=wanted.metadata,
-        request_hash=request_hash,
-        idempotency_key=_idempotency_key(),
-        expires_after_seconds=wanted.expires_after_seconds,
-    )
-    with transaction() as session:
-        job, is_new = lifecycle.submit(session, draft)
-    if is_new:
-        ring(job.id, job.model, job.tier)
+    job, is_new = submitting.submit(parse_body(JobRequest), _idempotency_key())
     response = jsonify(views.accepted(job))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     if not is_new:
@@ -182,26 +158,6 @@ def _view(job_id: str) -> dict[str, Any]:
         last_seq = log.last_seq(session, job_id)
         output = log.read_output(session, job)
     return views.whole(job, output, last_seq)
-
-
-def _model(name: str) -> ModelSpec:
-    spec = catalogue().get(name)
-    if spec is None:
-        raise ModelNotFound(name, list(catalogue()))
-    return spec
-
-
-def _output_limit(wanted: JobRequest, spec: ModelSpec) -> int:
-    for param, value in (
-        ("max_output_tokens", wanted.max_output_tokens),
-        ("min_output_tokens", wanted.min_output_tokens),
-    ):
-        if value is not None and value > spec.context_tokens:
-            raise RequestInvalid(
-                param, f"'{param}' is {value}; the context window of '{spec.name}' is {spec.context_tokens}."
-            )
-    usual = max(spec.default_output_tokens, wanted.min_output_tokens)
-    return wanted.max_output_tokens or min(usual, spec.context_tokens)
 
 
 def _idempotency_key() -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import CommandFailed
+from app.cli.limits import amount, stored
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
@@ -59,6 +60,29 @@ def revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
         if not revoke_key(session, key_id):
             raise CommandFailed(f"No key with id {key_id!r}; `longhaul keys list` shows them.")
     typer.echo(f"{key_id} is revoked; it stops working within {settings().key_cache_seconds:.0f} s.")
+
+
+@app.command()
+def limit(
+    key_id: Annotated[str, typer.Argument(metavar="ID")],
+    *,
+    requests_per_minute: Annotated[int | None, typer.Option(parser=amount, metavar="N|default")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(parser=amount, metavar="N|default")] = None,
+) -> None:
+    """Limit a key besides its account. 0 and `default` are no limit of its own."""
+    from app.accounts.keys import find_key
+    from app.cli.database import opened
+    from config.settings import settings
+
+    with opened() as session:
+        key = find_key(session, key_id)
+        if key is None:
+            raise CommandFailed(f"No key with id {key_id!r}; `longhaul keys list` shows them.")
+        if requests_per_minute is not None:
+            key.requests_per_minute = stored(requests_per_minute)
+        if tokens_per_minute is not None:
+            key.tokens_per_minute = stored(tokens_per_minute)
+    typer.echo(f"{key_id} is changed; it takes effect within {settings().key_cache_seconds:.0f} s.")
 
 
 def _local(at: datetime | None) -> str:

@@ -5,18 +5,16 @@ it may be lost, and is rebuilt from Postgres. It knows no table.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from importlib import resources
 from typing import Any, Final, TypeVar
 
 import orjson
 from redis import Redis
-from redis.commands.core import Script
 
 from app.accounts.limits import Limits
 from app.line.errors import Refused
 from app.line.measures import Measure
 from app.line.refusals import refusal
+from app.line.scripts import run
 from config.catalogue import DEFAULT_LIMITS, catalogue
 from config.queues import Tier, Window
 from config.settings import settings
@@ -127,7 +125,7 @@ def ask(redis: Redis, entry: Entry) -> tuple[Admission, Refused | None]:
         "reservation_seconds": settings().reservation_seconds,
         "sweep": SWEEP_COUNT,
     }
-    answer: dict[str, Any] = orjson.loads(_run(redis, "admit", orjson.dumps(asked)))
+    answer: dict[str, Any] = orjson.loads(run(redis, "admit", orjson.dumps(asked)))
     admission = Admission(answer.get("worker"), answer.get("wait"), _rates(answer["rates"]))
     return admission, refusal(answer, entry.model, entry.tier, entry.window) if "why" in answer else None
 
@@ -143,19 +141,19 @@ def admit(redis: Redis, entry: Entry) -> Admission:
 def release(redis: Redis, entry: Entry, worker_id: str | None = None) -> None:
     """As if an admitted job never came; `worker_id` is the place it got. Only the request stays counted."""
     where = (entry.account_id, entry.job_id, entry.model, entry.tier.value, entry.tokens, worker_id or "")
-    _run(redis, "release", *where)
+    run(redis, "release", *where)
 
 
 def settle(redis: Redis, settlements: Sequence[Settlement]) -> None:
     """Give back what was reserved and not used. A second time, or for what is not reserved, it does nothing."""
     for some in _chunks(settlements):
-        _run(redis, "settle", *(value for s in some for value in (s.account_id, s.job_id, s.used_tokens)))
+        run(redis, "settle", *(value for s in some for value in (s.account_id, s.job_id, s.used_tokens)))
 
 
 def publish(redis: Redis, measures: Sequence[Measure], rooms: Mapping[str, Mapping[str, int]]) -> None:
     """Tell the gate what there is: lines as measured and, by model and worker, room for interactive jobs."""
     lines = [_measured(measure) for measure in measures]
-    _run(redis, "publish", orjson.dumps(lines), orjson.dumps(rooms), ROOM_SECONDS)
+    run(redis, "publish", orjson.dumps(lines), orjson.dumps(rooms), ROOM_SECONDS)
     # It must not make the epoch: contents lost since the last look would then go unnoticed.
     redis.expire(EPOCH_KEY, EPOCH_SECONDS)
 
@@ -173,7 +171,7 @@ def rebuild(redis: Redis, reservations: Sequence[Reservation], used_last_minute:
     seconds = settings().reservation_seconds
     for buckets in _chunks(taken):
         flat = [(name, limit, tokens) for (name, limit), tokens in buckets]
-        _run(redis, "rebuild", b"[]", orjson.dumps(flat), seconds)
+        run(redis, "rebuild", b"[]", orjson.dumps(flat), seconds)
     for some in _chunks([r for r in reservations if _has_tokens(r.limits)]):
         kept = [
             {
@@ -185,7 +183,7 @@ def rebuild(redis: Redis, reservations: Sequence[Reservation], used_last_minute:
             }
             for r in some
         ]
-        _run(redis, "rebuild", orjson.dumps(kept), b"[]", seconds)
+        run(redis, "rebuild", orjson.dumps(kept), b"[]", seconds)
     redis.set(EPOCH_KEY, 1, ex=EPOCH_SECONDS)
 
 
@@ -264,14 +262,3 @@ def _rates(found: Any) -> Rates:
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), CHUNK):
         yield items[start : start + CHUNK]
-
-
-def _run(redis: Redis, name: str, *arguments: Any) -> Any:
-    return _script(redis, name)(args=arguments)
-
-
-@lru_cache(64)
-def _script(redis: Redis, name: str) -> Script:
-    folder = resources.files("app.line")
-    parts = [(folder / f"{part}.lua").read_text() for part in ("buckets", "lines", name)]
-    return redis.register_script("\n".join(parts))

@@ -3,6 +3,7 @@ jobs a minute of each account by this process's own count.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from cachetools import LRUCache
@@ -18,7 +19,8 @@ MAX_ACCOUNTS: Final = 100_000
 class Breaker:
     """After a failure one caller in each `PROBE_SECONDS` may try, lest every submission wait in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = clock.monotonic) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._next_probe: float | None = None  # None: all is well
 
@@ -26,16 +28,16 @@ class Breaker:
         with self._lock:
             if self._next_probe is None:
                 return True
-            if clock.monotonic() < self._next_probe:
+            if self._monotonic() < self._next_probe:
                 return False
-            self._next_probe = clock.monotonic() + PROBE_SECONDS
+            self._next_probe = self._monotonic() + PROBE_SECONDS
             return True
 
     def failed(self) -> bool:
         """Whether that is news."""
         with self._lock:
             was_well = self._next_probe is None
-            self._next_probe = clock.monotonic() + PROBE_SECONDS
+            self._next_probe = self._monotonic() + PROBE_SECONDS
             return was_well
 
     def worked(self) -> None:
@@ -45,7 +47,10 @@ class Breaker:
 class LocalBound:
     """A bucket of requests for each account, full at first. Those not heard of for longest are forgotten."""
 
-    def __init__(self, max_accounts: int = MAX_ACCOUNTS) -> None:
+    def __init__(
+        self, max_accounts: int = MAX_ACCOUNTS, monotonic: Callable[[], float] = clock.monotonic
+    ) -> None:
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._levels: LRUCache[str, tuple[float, float]] = LRUCache(max_accounts)
 
@@ -53,7 +58,7 @@ class LocalBound:
         """Count one request; `per_minute` of 0 is no bound. Raises `RateLimited`."""
         if per_minute == 0:
             return
-        now = clock.monotonic()
+        now = self._monotonic()
         with self._lock:
             level, at = self._levels.get(account_id, (float(per_minute), now))
             level = min(per_minute, level + max(0.0, now - at) * per_minute / 60)

@@ -1,0 +1,187 @@
+"""Joining the line, between a parsed body and its answer: what was submitted before is attached to, what the
+model cannot do is refused, the gate lets in, the job is stored, its worker is rung. It knows no status code.
+"""
+
+import hashlib
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final
+
+import orjson
+import structlog
+from flask import Response, after_this_request
+
+from app import dispatch, tokens
+from app.accounts.limits import Caller
+from app.api import auth
+from app.api.rates import headers
+from app.db import transaction
+from app.ids import new_id
+from app.jobs import lifecycle
+from app.jobs.errors import ModelNotFound, RequestInvalid
+from app.jobs.requests import JobRequest
+from app.jobs.tables import Job
+from app.line import admission
+from app.line.admission import Admission, Entry
+from app.line.offline import Breaker, LocalBound
+from app.redis import RedisError, quick_client
+from config.catalogue import ModelSpec, catalogue, price_factors
+from config.settings import settings
+
+log = structlog.get_logger(__name__)
+
+_breaker: Final = Breaker()
+_offline: Final = LocalBound()
+
+
+def submit(wanted: JobRequest, idempotency_key: str | None) -> tuple[Job, bool]:
+    """The job, and whether it is new. Raises what `app.jobs.errors`, `app.tokens.errors` and `app.line.errors`
+    have for it.
+    """
+    caller = auth.caller()
+    body = _resolved(wanted)
+    # Over what the client said, so that a new default of ours does not turn a repetition into a conflict.
+    request_hash = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
+    if idempotency_key is not None and (job := _earlier(caller, idempotency_key, request_hash)):
+        return job, False
+    spec = _model(wanted.model)
+    prompt_tokens = tokens.count(spec, wanted.messages)
+    output_tokens = _output_limit(wanted, spec, prompt_tokens)
+    draft = lifecycle.Draft(
+        job_id=new_id("job"),
+        account_id=caller.account_id,
+        key_id=caller.key_id,
+        kind=wanted.kind,
+        model=wanted.model,
+        tier=wanted.effective_tier,
+        request={**body, "max_output_tokens": output_tokens},
+        metadata=wanted.metadata,
+        request_hash=request_hash,
+        idempotency_key=idempotency_key,
+        expires_after_seconds=wanted.expires_after_seconds,
+        session_id=wanted.session_id,
+        completion_window=wanted.effective_window,
+        price_factor=_price_factor(wanted),
+        prompt_tokens=prompt_tokens,
+        reserved_tokens=prompt_tokens + output_tokens,
+        is_long=prompt_tokens > spec.long_prompt_tokens,
+    )
+    return _join(draft, caller)
+
+
+def _resolved(wanted: JobRequest) -> dict[str, object]:
+    """The body with the tier and window that it means, said or not."""
+    body = wanted.model_dump(mode="json", by_alias=True)
+    return {
+        **body,
+        "tier": wanted.effective_tier.value,
+        "completion_window": wanted.effective_window.value,
+    }
+
+
+def _earlier(caller: Caller, idempotency_key: str, request_hash: bytes) -> Job | None:
+    """A repetition is answered whatever the line and the rates are like."""
+    with transaction() as session:
+        return lifecycle.find_submitted(session, caller.account_id, idempotency_key, request_hash)
+
+
+def _join(draft: lifecycle.Draft, caller: Caller) -> tuple[Job, bool]:
+    entry = _entry(draft, caller)
+    admitted = _admit(entry)
+    placed_on = admitted.worker_id if admitted else None
+    wait = admitted.estimated_wait_seconds if admitted else None
+    is_kept = False
+    try:
+        with transaction() as session:
+            job, is_new = lifecycle.submit(
+                session, replace(draft, placed_on=placed_on, estimated_wait_seconds=wait)
+            )
+        is_kept = is_new
+    finally:
+        if admitted and not is_kept:
+            _release(entry, placed_on)
+    if is_new and placed_on:
+        dispatch.ring(job.id, placed_on, draft.tier)
+    elif is_new and admitted:
+        dispatch.wake()
+    return job, is_new
+
+
+def _admit(entry: Entry) -> Admission | None:
+    """None: let in by this process alone, since Redis is away. Raises `Refused`."""
+    if _breaker.may_try():
+        try:
+            admitted, refused = admission.ask(quick_client(), entry)
+        except (RedisError, OSError) as error:
+            if _breaker.failed():
+                log.warning("admission.offline", error=str(error))
+        else:
+            _breaker.worked()
+            after_this_request(lambda response: _with_rates(response, admitted))
+            if refused:
+                raise refused
+            return admitted
+    allowed = settings().offline_requests_per_minute
+    own = entry.limits.requests_per_minute
+    _offline.admit(entry.account_id, min(allowed, own) if allowed and own else allowed or own)
+    return None
+
+
+def _with_rates(response: Response, admitted: Admission) -> Response:
+    response.headers.update(headers(admitted.rates))
+    return response
+
+
+def _release(entry: Entry, worker_id: str | None) -> None:
+    try:
+        admission.release(quick_client(), entry, worker_id)
+    except (RedisError, OSError) as error:
+        # The reservation expires, and the line is counted anew.
+        log.warning("release.failed", job_id=entry.job_id, error=str(error))
+
+
+def _entry(draft: lifecycle.Draft, caller: Caller) -> Entry:
+    return Entry(
+        job_id=draft.job_id,
+        account_id=draft.account_id,
+        key_id=draft.key_id,
+        model=draft.model,
+        tier=draft.tier,
+        window=draft.completion_window,
+        tokens=draft.reserved_tokens,
+        prompt_tokens=draft.prompt_tokens,
+        is_long=draft.is_long,
+        limits=caller.limits[draft.tier],
+    )
+
+
+def _model(name: str) -> ModelSpec:
+    spec = catalogue().get(name)
+    if spec is None:
+        raise ModelNotFound(name, list(catalogue()))
+    return spec
+
+
+def _output_limit(wanted: JobRequest, spec: ModelSpec, prompt_tokens: int) -> int:
+    """How much the job may make: what the client says, else the usual as far as there is room."""
+    for param, value in (
+        ("max_output_tokens", wanted.max_output_tokens),
+        ("min_output_tokens", wanted.min_output_tokens),
+    ):
+        if value is not None and value > spec.max_output_tokens:
+            most = f"'{spec.name}' makes at most {spec.max_output_tokens}"
+            raise RequestInvalid(param, f"'{param}' is {value}; {most}.")
+    tokens.check(spec, prompt_tokens, wanted.max_output_tokens or wanted.min_output_tokens or None)
+    usual = max(spec.default_output_tokens, wanted.min_output_tokens)
+    room = min(spec.max_output_tokens, spec.context_tokens - prompt_tokens)
+    return wanted.max_output_tokens or min(usual, room)
+
+
+def _price_factor(wanted: JobRequest) -> Decimal:
+    offered = price_factors().get(wanted.effective_tier, {})
+    if wanted.effective_window not in offered:
+        tier, names = wanted.effective_tier, ", ".join(offered)
+        raise RequestInvalid(
+            "completion_window", f"The {tier} tier offers no {wanted.effective_window} window, but: {names}."
+        )
+    return offered[wanted.effective_window]
