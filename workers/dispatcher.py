@@ -31,6 +31,7 @@ BOOKED_AT_ONCE: Final = 1_000
 # Measuring looks at every waiting job: at most this share of the time.
 MEASURING_SHARE: Final = 0.05
 MEASURE_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = 0.01
 
 
 class Dispatcher:
@@ -80,8 +81,8 @@ class Dispatcher:
         while not self._stopping.is_set() and self._leadership.is_mine():
             began = clock.monotonic()
             self.round()
-            # Half of the time at most: whatever rang meanwhile is one round, not many.
-            self._stopping.wait(clock.monotonic() - began)
+            # A third of the time at most: whatever rang meanwhile is one round, not many.
+            self._stopping.wait(max(PAUSE_SECONDS, 2 * (clock.monotonic() - began)))
             self._bell.wait(settings().dispatch_interval_seconds)
 
     def round(self) -> None:
