@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli import database, jobs, keys
+from app.cli import accounts, database, jobs, keys
 from app.cli.errors import CommandFailed
 from app.cli.text import harmless
 from app.cli.up import up
@@ -33,6 +33,7 @@ for command in (jobs.submit, jobs.watch, jobs.get, jobs.cancel):
     app.command()(command)
 app.command("jobs")(jobs.list_jobs)
 app.add_typer(keys.app, name="keys")
+app.add_typer(accounts.app, name="accounts")
 app.add_typer(database.app, name="db")
 
 
