@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli import accounts, database, jobs, keys
+from app.cli import accounts, database, jobs, keys, queue
 from app.cli.errors import CommandFailed
 from app.cli.text import harmless
 from app.cli.up import up
@@ -34,6 +34,7 @@ for command in (jobs.submit, jobs.watch, jobs.get, jobs.cancel):
 app.command("jobs")(jobs.list_jobs)
 app.add_typer(keys.app, name="keys")
 app.add_typer(accounts.app, name="accounts")
+app.add_typer(queue.app, name="queue")
 app.add_typer(database.app, name="db")
 
 

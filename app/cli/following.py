@@ -55,7 +55,7 @@ class Follower:
                 self.is_connected = True
                 for event in _receive(socket):
                     if event is not None:
-                        self.cursor = event["seq"]
+                        self.cursor = event.get("seq", self.cursor)  # a notice has none
                         self._failures = 0
                     self._heard_at = clock.monotonic()
                     yield event

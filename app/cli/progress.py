@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from app.jobs.states import Status
+from app.line.wording import standing
 
 WINDOW_SECONDS: Final = 5.0
 
@@ -22,6 +23,8 @@ class Progress:
     began_at: float
     status: str = Status.QUEUED
     waiting: str = ""
+    position: int | None = None  # in the line
+    starts_at: float | None = None  # as estimated, on the same clock
     is_connected: bool = True
     tokens: int = 0
     ttft_seconds: float | None = None
@@ -41,6 +44,15 @@ class Progress:
         self.tokens = round(self.tokens * kept_share)
         self._recent.clear()
 
+    def note_place(self, position: int, wait_seconds: float | None) -> None:
+        """The job moved in the line."""
+        self.position = position
+        self.starts_at = None if wait_seconds is None else self.now() + wait_seconds
+
+    def note_status(self, status: str) -> None:
+        self.status = status
+        self.waiting, self.position, self.starts_at = "", None, None
+
     @property
     def elapsed_seconds(self) -> float:
         return (self.ended_at or self.now()) - self.began_at
@@ -55,14 +67,20 @@ class Progress:
 
     def line(self) -> str:
         parts = [self.status if self.is_connected else f"{self.status}, connection lost, trying again"]
-        if self.status == Status.QUEUED and self.waiting:
-            parts.append(f"waiting: {self.waiting}")
+        if self.status == Status.QUEUED and (reason := self._reason()):
+            parts.append(reason)
         parts.append(f"{self.elapsed_seconds:.1f} s")
         if self.tokens:
             parts.append(f"{self.tokens} tokens")
         if self.tokens_per_second is not None:
             parts.append(f"{self.tokens_per_second:.1f} tokens/s")
         return " · ".join([*parts, *self._ttft()])
+
+    def _reason(self) -> str:
+        """Why it waits, where it is not for its turn; else its turn."""
+        if self.waiting or self.position is None:
+            return self.waiting and f"waiting: {self.waiting}"
+        return standing(self.position, None if self.starts_at is None else self.starts_at - self.now())
 
     def summary(self, ending: dict[str, Any]) -> str:
         """The last line. `ending` is the terminal event: usage, error, incomplete_details."""

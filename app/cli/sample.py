@@ -83,7 +83,7 @@ def follow(client: httpx.Client, url: str) -> Iterator[dict[str, Any]]:
             with client.stream("GET", url, headers=headers, timeout=60) as answer:
                 answer.raise_for_status()
                 for event_id, event in _parse(answer.iter_lines()):
-                    last_id = event_id
+                    last_id = event_id or last_id  # a notice has none
                     yield event
                     if event.get("type") in ENDINGS:
                         return

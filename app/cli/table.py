@@ -16,7 +16,7 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for row in (names, *rows):
             print("\t".join(row))
         return
-    table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     table.columns[0].no_wrap = True

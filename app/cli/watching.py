@@ -16,8 +16,11 @@ FAILED_STATUS: Final = 1
 INTERRUPTED: Final = 130
 FIRST_LOOK_SECONDS: Final = 0.3
 LOOK_SECONDS: Final = 2.0
+TELL_SECONDS: Final = 30.0  # between two words on how a job comes forward, where no line shows it
 DELTA: Final = "output.delta"
 REWIND: Final = "output.rewind"
+MOVED: Final = "queue.moved"
+IN_LINE: Final = "in_line"
 
 
 def watch(api: Api, job: dict[str, Any], after: int = 0, submitted_at: float | None = None) -> int:
@@ -37,7 +40,8 @@ class _Watch:
         self._is_ours = submitted_at is not None
         self._is_replay = job["status"] != Status.QUEUED or after > 0
         self._look_at = clock.monotonic() + FIRST_LOOK_SECONDS
-        self._told = ""
+        self._told: str | None = None
+        self._told_at = 0.0
 
     def run(self) -> int:
         paper = paper_for(self._progress)
@@ -75,12 +79,13 @@ class _Watch:
             self._progress.note_output(pieces, is_replay=self._is_replay)
         elif event["type"] == REWIND:
             self._progress.note_rewind(transcript.rewind(event["offset"]))
+        elif event["type"] == MOVED:
+            self._progress.note_place(event["position"], _wait_seconds(event))
         elif "status" in event:
-            self._progress.status = event["status"]
+            self._progress.note_status(event["status"])
             if event["type"] == Status.QUEUED.event_type and event["seq"] == 1 and not self._is_ours:
                 # `created_at` is in whole seconds, this is exact.
                 self._progress.began_at = _monotonic(datetime.fromisoformat(event["at"]))
-            self._progress.waiting = ""
 
     def _look(self, paper: Paper) -> None:
         """Ask what a queued job waits for."""
@@ -91,10 +96,20 @@ class _Watch:
             waiting = self._api.job(self._id).get("waiting") or {}
         except Unreachable:
             return
-        self._progress.waiting = str(waiting.get("message", ""))
-        if self._progress.waiting != self._told:
-            self._told = self._progress.waiting
-            paper.tell(self._told)
+        message, reason = str(waiting.get("message", "")), waiting.get("reason")
+        # Its turn is shown as the notices tell it, once they do.
+        is_its_turn = reason == IN_LINE and self._progress.position is not None
+        self._progress.waiting = "" if is_its_turn else message
+        now = clock.monotonic()
+        if reason != self._told or (reason == IN_LINE and now - self._told_at >= TELL_SECONDS):
+            self._told, self._told_at = reason, now
+            paper.tell(message)
+
+
+def _wait_seconds(notice: dict[str, Any]) -> float | None:
+    """By the server's clock, which made the estimate."""
+    start_at = notice.get("estimated_start_at")
+    return start_at and max(0.0, start_at - datetime.fromisoformat(notice["at"]).timestamp())
 
 
 def _monotonic(at: datetime) -> float:

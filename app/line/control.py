@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from app.jobs.errors import IllegalTransition, JobNotFound, ModelNotFound, RequestInvalid
+from app.jobs.moves import UNPLACED
 from app.jobs.queries import find_job
 from app.jobs.states import Status
 from app.jobs.tables import Job
@@ -57,15 +59,10 @@ def set_state(session: Session, model: str, tier: Tier | None, state: LineState)
 
 
 def _set_state(session: Session, model: str, tier: Tier, state: LineState) -> Changed:
+    line = (Line.model == model, Line.tier == tier)
     session.execute(insert(Line).values(model=model, tier=tier).on_conflict_do_nothing())
-    line = session.scalars(
-        select(Line)
-        .where(Line.model == model, Line.tier == tier)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    ).one()
-    was, line.state = line.state, state
-    session.flush()
+    was = session.scalars(select(Line.state).where(*line).with_for_update()).one()
+    session.execute(update(Line).where(*line).values(state=state))
     return Changed(model, tier, was, state)
 
 
@@ -76,11 +73,11 @@ def move_job(session: Session, job_id: str, where: End | Before) -> int:
     """
     job = _lock_waiting(session, job_id, "be moved")
     if isinstance(where, Before):
-        job.order_at = _right_before(session, job, where.job_id)
+        order_at = _right_before(session, job, where.job_id)
     else:
-        job.order_at = _end(session, job, where)
-    session.flush()
-    ahead = select(func.count()).where(*_same_line(job), Job.order_at < job.order_at)
+        order_at = _end(session, job, where)
+    _change(session, job, order_at=order_at)
+    ahead = select(func.count()).where(*_same_line(job), Job.order_at < order_at)
     return session.scalar(ahead) or 0
 
 
@@ -95,20 +92,16 @@ def set_tier(session: Session, job_id: str, tier: Tier) -> bool:
     if job.charged_tokens:
         # Its account was charged in the line that it leaves; in the other one it will be when it is placed.
         charge(session, {(job.account_id, job.model, job.tier): -job.charged_tokens})
-    session.execute(
-        update(Job)
-        .where(Job.id == job_id)
-        .values(
-            tier=tier,
-            charged_tokens=0,
-            placed_on=None,
-            rung_at=None,
-            order_at=job.created_at if tier is Tier.INTERACTIVE else func.coalesce(Job.due_at, Job.created_at),
-        )
-        .execution_options(synchronize_session=False)
-    )
-    session.expire(job)
+    is_due = tier is Tier.BATCH and job.due_at is not None
+    order_at = job.due_at if is_due else job.created_at
+    _change(session, job, tier=tier, order_at=order_at, charged_tokens=0, **UNPLACED)
     return True
+
+
+def _change(session: Session, job: Job, **values: Any) -> None:
+    statement = update(Job).where(Job.id == job.id).values(values)
+    session.execute(statement.execution_options(synchronize_session=False))
+    session.expire(job)
 
 
 def _lock_waiting(session: Session, job_id: str, verb: str) -> Job:

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
 from redis import Redis
 
 from app.redis import RedisError
 from config.queues import Tier
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,7 @@ def find_shedding(redis: Redis, lines: Sequence[tuple[str, Tier]]) -> dict[tuple
         pipe.hmget(f"lh:line:{model}:{tier.value}", "shedding", "transitions")
     try:
         answers = pipe.execute()
-    except (RedisError, OSError) as error:
-        log.warning("shedding.unknown", error=str(error))
+    except (RedisError, OSError):
         return {}
     return {
         line: Shedding(is_on=is_on == b"1", transitions=int(transitions or 0))

@@ -109,6 +109,26 @@ def test_a_waiting_job_says_for_what(script, environment):
     assert f"longhaul cancel {JOB_ID}".encode() in rest
 
 
+def test_a_job_in_the_line_shows_its_place_on_the_status_line(script, environment):
+    moved = {
+        "type": "queue.moved",
+        "job_id": JOB_ID,
+        "position": 18,
+        "estimated_start_at": 1_767_225_640,
+        "estimated_finish_at": None,
+        "at": "2026-01-01T00:00:00Z",
+    }
+    script.connections = [
+        [status(1, "queued"), moved, CUT],
+        [status(2, "completed", usage={"output_tokens": 0}), 1000],
+    ]
+    received, exit_status = in_terminal(environment, "watch", JOB_ID)
+    assert exit_status == 0
+    assert b"17 jobs are ahead; about 40 s" in received
+    # The notice moved no cursor.
+    assert [path.partition("?after=")[2] for path in script.asked] == ["0", "1"]
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [

@@ -64,3 +64,22 @@ def test_the_last_line_has_the_exact_usage():
     )
     progress.status = "failed"
     assert progress.summary({"error": {"message": "It broke."}}).startswith("failed: It broke. · 0 tokens in")
+
+
+def test_a_job_in_the_line_shows_its_place_and_counts_down():
+    progress, clock = make()
+    progress.note_place(18, 40.0)
+    clock.now += 2
+    assert progress.line() == "queued · 17 jobs are ahead; about 38 s · 2.0 s"
+    progress.note_place(2, None)
+    assert progress.line() == "queued · 1 job is ahead · 2.0 s"
+    progress.waiting = "No worker serves 'x' right now."
+    assert progress.line() == "queued · waiting: No worker serves 'x' right now. · 2.0 s"
+
+
+def test_a_place_is_forgotten_once_the_job_runs():
+    progress, _ = make()
+    progress.note_place(2, 1.0)
+    progress.note_status("in_progress")
+    progress.note_status("queued")
+    assert progress.line() == "queued · 0.0 s"
