@@ -15,6 +15,7 @@ from app.jobs.states import RequeueReason
 from app.jobs.tables import Job
 from app.line.lines import forget_lines
 from app.streams.announce import announce
+from app.streams.frames import of_event
 from tests.eventually import eventually
 from tests.integration.api.test_events import Listener
 from tests.integration.api.test_stream import follow, open_stream  # noqa: F401 - a fixture
@@ -179,3 +180,15 @@ def test_what_was_followed_is_forgotten(wait, alice, work, threaded_server):
     work(job_id).complete()
     listener.ended()
     assert notices.board._jobs == {}
+
+
+def test_a_look_at_a_job_that_ran_says_nothing_of_one_that_came_back(wait, work):
+    job_id = wait()
+    notices.board.join(job_id)  # another follower
+    job = work(job_id).job
+    assert notices.board.look(job_id, clock.monotonic()).place is None
+    with transaction() as session:
+        back = lifecycle.hand_back(session, job_id, job.lease_id, Prefill(), RequeueReason.PREEMPTED)
+    with Standing(job_id, 0) as standing:
+        standing.note([of_event(back.event)])
+        assert len(standing.news()) == 1
