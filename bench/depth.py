@@ -41,6 +41,11 @@ engine = "simulated"
 context_tokens = 4096
 slots = {SLOTS}
 default_output_tokens = 64
+
+[models.{MODEL}.line.batch]
+max_jobs = 10000000
+max_tokens = 100000000000
+max_wait_seconds = 1000000
 """
 ACCOUNTS: Final = 50
 SHALLOW: Final = 1_000

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from app.db import transaction
 from app.jobs.tables import Job
-from app.line.admission import shedding
+from app.line.shedding import find_shedding
 from app.redis import client as redis
 from bench.clients import Client, connected
 from bench.harness import BenchFailed, platform
@@ -51,6 +51,7 @@ BODY: Final[dict[str, Any]] = {
     "max_output_tokens": TOKENS,
     "ignore_eos": True,
 }
+CAPACITY_JOBS: Final = 5 * SLOTS
 RATIOS: Final = (0.5, 0.9, 1.5, 3.0)
 REFUSED: Final = 429
 # The wait is foretold with rates of the last seconds, and counted from measures that are half a second old.
@@ -93,18 +94,22 @@ async def _measure(report: Report, url: str, key: str, seconds: float) -> None:
 
 
 async def _capacity(client: Client) -> float:
-    """Jobs a second that end while all slots are busy: of a line that is short enough to be accepted whole."""
-    ids = [await client.submit(BODY) for _ in range(3 * SLOTS)]
+    """Jobs a second that end while all slots are busy, once the first of each slot has: of a line that is short
+    enough to be accepted whole.
+    """
+    ids = await asyncio.gather(*(client.submit(BODY) for _ in range(CAPACITY_JOBS)))
     await _all_ended(ids)
-    first, last = _times(ids, func.min(Job.started_at), func.max(Job.finished_at))
-    return len(ids) / float((last - first).total_seconds())
+    with transaction() as session:
+        finished = select(Job.finished_at).where(Job.id.in_(ids)).order_by(Job.finished_at)
+        ends = [end for end in session.scalars(finished) if end]
+    return (len(ends) - SLOTS) / (ends[-1] - ends[SLOTS - 1]).total_seconds()
 
 
 async def _arrive(client: Client, rate: float, seconds: float) -> Arrivals:
     """Independent arrivals (Poisson), `rate` a second, whatever the server says."""
     chance = random.Random(1)
     found = Arrivals()
-    before = shedding(redis(), MODEL)[Tier.INTERACTIVE].transitions
+    before = _transitions()
     due = time.monotonic()
     end = due + seconds
     async with asyncio.TaskGroup() as group:
@@ -112,8 +117,14 @@ async def _arrive(client: Client, rate: float, seconds: float) -> Arrivals:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             group.create_task(_submit(client, found))
             due += chance.expovariate(rate)
-    found.transitions = shedding(redis(), MODEL)[Tier.INTERACTIVE].transitions - before
+    found.transitions = _transitions() - before
     return found
+
+
+def _transitions() -> int:
+    """How often the line began or ended to refuse work."""
+    line = (MODEL, Tier.INTERACTIVE)
+    return find_shedding(redis(), [line])[line].transitions
 
 
 async def _submit(client: Client, found: Arrivals) -> None:
