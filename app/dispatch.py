@@ -1,6 +1,6 @@
 """Ring for a job: put its id on the Celery queue of a worker that has room for it. The message is a doorbell,
-nothing more: a lost one costs latency (the dispatcher places the job again), a double one finds no job to claim.
-The only use of Celery in `app`.
+nothing more: a lost one costs latency (the dispatcher places the job again), a double one finds no job to
+claim. The only use of Celery in `app`.
 """
 
 from functools import cache, lru_cache

@@ -103,12 +103,6 @@ class Used:
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
-class Shedding:
-    is_shedding: bool
-    transitions: int  # how often that changed
-
-
 def ask(redis: Redis, entry: Entry) -> tuple[Admission, Refused | None]:
     """The admission and, if it is refused, why; the rates hold in both cases. Raises `RedisError`."""
     asked = {
@@ -117,7 +111,9 @@ def ask(redis: Redis, entry: Entry) -> tuple[Admission, Refused | None]:
         "key": entry.key_id or "",
         "model": entry.model,
         "tier": entry.tier,
-        "window": entry.window.seconds or 0,
+        "window": entry.window,
+        "window_seconds": entry.window.seconds or 0,
+        "windows_before": _up_to(entry.window),
         "tokens": entry.tokens,
         "wants_place": entry.tier is Tier.INTERACTIVE and not entry.is_long,
         "limits": _of_key(entry.limits, entry.key_id),
@@ -140,8 +136,8 @@ def admit(redis: Redis, entry: Entry) -> Admission:
 
 def release(redis: Redis, entry: Entry, worker_id: str | None = None) -> None:
     """As if an admitted job never came; `worker_id` is the place it got. Only the request stays counted."""
-    where = (entry.account_id, entry.job_id, entry.model, entry.tier.value, entry.tokens, worker_id or "")
-    run(redis, "release", *where)
+    where = (entry.account_id, entry.job_id, entry.model, entry.tier.value, entry.window.value)
+    run(redis, "release", *where, entry.tokens, worker_id or "")
 
 
 def settle(redis: Redis, settlements: Sequence[Settlement]) -> None:
@@ -187,17 +183,6 @@ def rebuild(redis: Redis, reservations: Sequence[Reservation], used_last_minute:
     redis.set(EPOCH_KEY, 1, ex=EPOCH_SECONDS)
 
 
-def shedding(redis: Redis, model: str) -> dict[Tier, Shedding]:
-    """Which lines of a model refuse work for being full. Raises `RedisError`."""
-    with redis.pipeline(transaction=False) as pipeline:
-        for tier in Tier:
-            pipeline.hmget(f"lh:line:{model}:{tier}", "shedding", "transitions")
-        found = pipeline.execute()
-    return {
-        tier: Shedding(flag == b"1", int(count or 0)) for tier, (flag, count) in zip(Tier, found, strict=True)
-    }
-
-
 def _taken(reservations: Iterable[Reservation], used: Iterable[Used]) -> dict[tuple[str, int], int]:
     """How much of each bucket that has a limit; named as in `buckets.lua`."""
     taken: dict[tuple[str, int], int] = {}
@@ -229,6 +214,11 @@ def _of_key(limits: Limits, key_id: str | None) -> dict[str, Any]:
     return {**asdict(limits), **keyless}
 
 
+def _up_to(window: Window) -> list[Window]:
+    """The windows whose jobs stand before a new one of this window."""
+    return [other for other in Window if (other.seconds or 0) <= (window.seconds or 0)]
+
+
 def _line_limits(model: str) -> dict[str, dict[str, Any]]:
     spec = catalogue().get(model)
     limits = spec.line if spec else DEFAULT_LIMITS
@@ -245,7 +235,10 @@ def _measured(measure: Measure) -> dict[str, Any]:
         "jobs_per_second": measure.jobs_per_second,
         "tokens_per_second": measure.tokens_per_second,
         "weights": sum(account.weight for account in measure.accounts.values()),
-        "accounts": {name: [account.jobs, account.tokens] for name, account in measure.accounts.items()},
+        "accounts": {
+            name: [account.jobs, account.tokens, {w.value: tokens for w, tokens in account.windows.items()}]
+            for name, account in measure.accounts.items()
+        },
         "lines": _line_limits(measure.model),
     }
 

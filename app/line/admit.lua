@@ -74,8 +74,17 @@ end
 if limits.max_waiting_tokens > 0 and own_tokens + entry.tokens > limits.max_waiting_tokens then
     return refuse_account('tokens', limits.max_waiting_tokens, own_tokens, entry.tokens, line.tokens_per_second)
 end
-if entry.window > 0 and wait and wait > entry.window and not limits.accepts_late_windows then
-    return refuse('window', {wait = wait})
+-- Of its own account's jobs, those with a longer window stand behind it.
+if entry.window_seconds > 0 and line.tokens_per_second and not limits.accepts_late_windows then
+    local own_before = 0
+    for _, window in ipairs(entry.windows_before) do
+        local field = 'tokens:' .. entry.account .. ':' .. window
+        own_before = own_before + tonumber(redis.call('HGET', waiting_key(entry.model, entry.tier), field) or 0)
+    end
+    local before = math.min(line.tokens, (own_before + entry.tokens) * turns - entry.tokens)
+    if before / line.tokens_per_second > entry.window_seconds then
+        return refuse('window', {wait = before / line.tokens_per_second})
+    end
 end
 
 for _, bucket in ipairs(buckets) do
@@ -109,7 +118,7 @@ if entry.wants_place and line.state == 'open' then
     end
 end
 if not worker then
-    join(entry.model, entry.tier, entry.account, 1, entry.tokens)
+    join(entry.model, entry.tier, entry.account, entry.window, 1, entry.tokens)
     if own_jobs == 0 then
         redis.call('HINCRBYFLOAT', line.key, 'weights', limits.weight)
     end

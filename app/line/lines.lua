@@ -98,12 +98,13 @@ local function add(key, field, amount)
     redis.call('HSET', key, field, string.format('%d', math.max(0, value)))
 end
 
-local function join(model, tier, account, jobs, tokens)
+local function join(model, tier, account, window, jobs, tokens)
     local line, waiting = line_key(model, tier), waiting_key(model, tier)
     add(line, 'jobs', jobs)
     add(line, 'tokens', tokens)
     add(waiting, 'jobs:' .. account, jobs)
     add(waiting, 'tokens:' .. account, tokens)
+    add(waiting, 'tokens:' .. account .. ':' .. window, tokens)
     redis.call('EXPIRE', line, LINE_TTL_SECONDS)
     redis.call('EXPIRE', waiting, LINE_TTL_SECONDS)
 end

@@ -2,21 +2,23 @@
 Redis for the gate. Pure.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from app.line.tables import LineState
-from config.queues import Tier
+from config.queues import Tier, Window
 
 
 @dataclass(frozen=True, slots=True)
 class AccountMeasure:
-    """What one account has waiting in a line."""
+    """What one account has waiting in a line; its tokens also by completion window."""
 
     jobs: int
     tokens: int
     weight: float = 1.0
+    windows: Mapping[Window, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,9 @@ class Measure:
     """One line at a moment. Tokens are reserved ones: the prompt and the most that may be made.
     `jobs_per_second` ended lately; `tokens_per_second` is how fast the line gets shorter while all its slots
     are busy, from the slot time of jobs that ended lately. Both are 0 where none did. `free_slots` is how many
-    more jobs of this tier could start now, for interactive ones with the batch jobs that would yield. `estimate_error_seconds` is the median of how far
-    the start foretold at submission was from the real one, of jobs that waited lately.
+    more jobs of this tier could start now, for interactive ones with the batch jobs that would yield.
+    `estimate_error_seconds` is the median of how far the start foretold at submission was from the real one, of
+    jobs that waited lately.
     """
 
     model: str

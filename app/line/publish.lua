@@ -10,6 +10,9 @@ for _, measured in ipairs(cjson.decode(ARGV[1])) do
     redis.call('DEL', waiting)
     for account, counted in pairs(measured.accounts) do
         redis.call('HSET', waiting, 'jobs:' .. account, counted[1], 'tokens:' .. account, counted[2])
+        for window, tokens in pairs(counted[3]) do
+            redis.call('HSET', waiting, 'tokens:' .. account .. ':' .. window, tokens)
+        end
     end
     redis.call('EXPIRE', waiting, LINE_TTL_SECONDS)
 end

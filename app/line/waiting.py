@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from app.line.measures import AccountMeasure
 from app.line.plan import Account, Room, Waiting
 from config.catalogue import catalogue
-from config.queues import Tier
+from config.queues import Tier, Window
 from config.settings import settings
 
 # A job that is placed on a living worker holds room there until it is claimed, or for so long.
@@ -148,9 +148,9 @@ def _waiting(row: Any, account_id: str, tier: Tier) -> Waiting:
 # This one looks at every job that waits; whoever calls it minds what it cost (`workers.dispatcher`).
 _DEPTHS = text("""
     SELECT depth.*, accounts.weight FROM (
-        SELECT model, tier, account_id, count(*) AS jobs, sum(reserved_tokens) AS tokens,
-            min(created_at) AS oldest_at
-        FROM jobs WHERE status = 'queued' GROUP BY model, tier, account_id
+        SELECT model, tier, account_id, completion_window, count(*) AS jobs,
+            sum(reserved_tokens) AS tokens, min(created_at) AS oldest_at
+        FROM jobs WHERE status = 'queued' GROUP BY model, tier, account_id, completion_window
     ) depth JOIN accounts ON accounts.id = depth.account_id
 """)
 
@@ -176,6 +176,13 @@ def read_depths(session: Session) -> dict[tuple[str, Tier], Depth]:
     depths: dict[tuple[str, Tier], Depth] = {}
     for row in session.execute(_DEPTHS):
         depth = depths.setdefault((row.model, Tier(row.tier)), Depth({}))
-        depth.accounts[f"acct_{row.account_id.hex}"] = AccountMeasure(row.jobs, int(row.tokens), row.weight)
+        account_id = f"acct_{row.account_id.hex}"
+        so_far = depth.accounts.get(account_id, AccountMeasure(0, 0))
+        depth.accounts[account_id] = AccountMeasure(
+            so_far.jobs + row.jobs,
+            so_far.tokens + int(row.tokens),
+            row.weight,
+            {**so_far.windows, Window(row.completion_window): int(row.tokens)},
+        )
         depth.oldest_at = min(filter(None, (depth.oldest_at, row.oldest_at)))
     return depths

@@ -1,4 +1,4 @@
-"""What is promised of the line while its parts die under load: every job ends, once, and with all its tokens."""
+"""What is promised of the line while its parts die under load: every job ends, once, with all its tokens."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -38,11 +38,9 @@ def assert_each_ended_once(stack, count):
     eventually(
         lambda: not query(stack, "SELECT id FROM jobs WHERE finished_at IS NULL LIMIT 1"), 120, stack.tail()
     )
-    assert query(stack, "SELECT status, count(*) FROM jobs GROUP BY status ORDER BY status") == [
-        ("completed", query(stack, "SELECT count(*) FROM jobs WHERE tier = 'interactive'")[0][0]),
-        ("incomplete", count),
-    ]
-    assert query(stack, "SELECT DISTINCT output_tokens FROM jobs WHERE tier = 'batch'") == [(TOKENS,)]
+    ends = query(stack, "SELECT status, output_tokens, count(*) FROM jobs WHERE tier = 'batch' GROUP BY 1, 2")
+    assert ends == [("incomplete", TOKENS, count)]
+    assert query(stack, "SELECT DISTINCT status FROM jobs WHERE tier = 'interactive'") in ([], [("completed",)])
     twice = """
         SELECT job_id FROM job_events WHERE type IN ('job.completed', 'job.incomplete')
         GROUP BY job_id HAVING count(*) <> 1

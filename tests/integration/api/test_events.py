@@ -35,8 +35,8 @@ def sent_events(lines):
 class Listener:
     """Follows over server-sent events on a thread of its own."""
 
-    def __init__(self, server, path, key, after=0, **headers):
-        self.seen = StrictFollower(cursor=after)
+    def __init__(self, server, path, key, after=0, text="", **headers):
+        self.seen = StrictFollower(cursor=after, text=text)
         self.comments = []
         self.status = None
         self.has_ended = False
@@ -163,13 +163,8 @@ def test_a_stream_resumes_anywhere_by_last_event_id(alice, running, threaded_ser
     worker.say("four ")
     path = f"{urls['events']}?after=1"  # a browser repeats the URL that it began with
     headers = {"Last-Event-ID": str(after)} if after else {}
-    listener = Listener(threaded_server, path, alice.secret, after or 1, **headers)
-    listener.seen.text = {4: "one ", 5: "one two ", 6: "one two three ", 7: "one two three four "}.get(
-        after, "one " if after == 3 else ""
-    )
-    if after > 2:
-        words = ["one ", "two ", "three ", "four "]
-        listener.seen.text = "".join(words[: after - 2])
+    seen = "".join(["one ", "two ", "three ", "four "][: max(0, after - 2)])
+    listener = Listener(threaded_server, path, alice.secret, after or 1, seen, **headers)
     worker.say("five")
     worker.complete()
     listener.ended()

@@ -19,7 +19,7 @@ from app.line.offline import Breaker, LocalBound
 from app.line.tables import LineState
 from app.redis import client
 from config.catalogue import catalogue
-from config.queues import Tier
+from config.queues import Tier, Window
 from config.settings import settings
 from tests.integration.line.gate import MODEL, measure
 
@@ -204,7 +204,8 @@ def test_a_job_has_what_the_line_needs_to_know_of_it(alice):
 
 def test_a_window_that_cannot_be_met_is_refused_or_taken_as_the_account_says(alice, mallory, make_account):
     limit("mallory", accepts_late_windows=True)
-    waiting = {make_account(name).id: (1, 10_000_000) for name in ("alice", "mallory")}
+    hour = (1, 10_000_000, 1.0, {Window.ONE_HOUR: 10_000_000})
+    waiting = {make_account(name).id: hour for name in ("alice", "mallory")}
     line = measure(Tier.BATCH, jobs=2, tokens=20_000_000, tokens_per_second=1000.0, accounts=waiting)
     publish(client(), [line], {})
     answer = alice.submit(completion_window="1h")

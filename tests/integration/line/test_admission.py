@@ -3,8 +3,9 @@
 import pytest
 
 from app.line import admission
-from app.line.admission import Shedding, admit, publish, release
+from app.line.admission import admit, publish, release
 from app.line.errors import LineDraining, LineFull, WindowUnmeetable
+from app.line.shedding import Shedding, find_shedding
 from app.line.tables import LineState
 from app.redis import client
 from config.catalogue import catalogue
@@ -92,8 +93,9 @@ def test_a_line_refuses_from_the_high_mark_until_the_low_mark_without_flapping(r
             admit(redis, entry())
         else:
             assert isinstance(refused(redis, entry()), LineFull)
-        found = admission.shedding(redis, MODEL)[Tier.INTERACTIVE]
-        assert found == Shedding(not may_join, transitions), jobs
+        line = (MODEL, Tier.INTERACTIVE)
+        found = find_shedding(redis, [line])[line]
+        assert found == Shedding(is_on=not may_join, transitions=transitions), jobs
 
 
 def test_jobs_that_join_between_two_looks_count(redis):
@@ -123,9 +125,9 @@ def test_batch_is_shed_before_interactive_and_comes_back_later(redis):
             admit(redis, batch())
         else:
             assert "interactive" in str(refused(redis, batch()))
-    assert admission.shedding(redis, MODEL) == {
-        Tier.INTERACTIVE: Shedding(is_shedding=False, transitions=0),
-        Tier.BATCH: Shedding(is_shedding=False, transitions=2),
+    assert find_shedding(redis, [(MODEL, tier) for tier in Tier]) == {
+        (MODEL, Tier.INTERACTIVE): Shedding(is_on=False, transitions=0),
+        (MODEL, Tier.BATCH): Shedding(is_on=False, transitions=2),
     }
 
 
@@ -221,7 +223,7 @@ def test_an_account_with_little_waits_for_its_turns_and_not_for_anothers_thousan
 
 def test_a_window_that_the_rate_does_not_allow_is_refused_unless_the_account_takes_the_risk(redis):
     hours_3 = 3 * 3600 * 100
-    mine = {"acct_alice": (1, hours_3)}
+    mine = {"acct_alice": (1, hours_3, 1.0, {Window.ONE_HOUR: hours_3})}
     publish(
         redis,
         [measure(Tier.BATCH, jobs=1, tokens=hours_3, tokens_per_second=100.0, accounts=mine)],
@@ -235,6 +237,19 @@ def test_a_window_that_the_rate_does_not_allow_is_refused_unless_the_account_tak
     admit(redis, batch(window=Window.EIGHT_HOURS))
     admit(redis, batch(window=Window.TWO_HOURS, accepts_late_windows=True))
     admit(redis, batch(window=Window.TWO_HOURS, account_id="acct_bob"))
+
+
+def test_jobs_with_a_longer_window_do_not_stand_in_the_way_of_a_shorter_one(redis):
+    hours_3 = 3 * 3600 * 100
+    mine = {"acct_alice": (1, hours_3, 1.0, {Window.ONE_DAY: hours_3})}
+    publish(
+        redis,
+        [measure(Tier.BATCH, jobs=1, tokens=hours_3, tokens_per_second=100.0, accounts=mine)],
+        {},
+    )
+    admit(redis, batch(window=Window.TWO_HOURS))
+    admit(redis, batch(window=Window.TWO_HOURS, tokens=hours_3))
+    assert isinstance(refused(redis, batch(window=Window.TWO_HOURS)), WindowUnmeetable)
 
 
 def test_a_window_is_not_refused_before_any_rate_is_known(redis):
