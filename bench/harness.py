@@ -24,7 +24,7 @@ from sqlalchemy import select
 from app.accounts import keys
 from app.db import engine, transaction
 from app.dispatch import wake
-from app.jobs import lifecycle
+from app.jobs import submission
 from app.jobs.requests import JobRequest
 from app.jobs.tables import Worker
 from app.redis import client
@@ -107,7 +107,7 @@ class Platform:
         account_id = (tenant or self.tenant).account_id
         drafts = [draft_of(account_id, JobRequest(**body)) for body in bodies]
         with transaction() as session:
-            jobs = [lifecycle.submit(session, draft)[0] for draft in drafts]
+            jobs = [submission.submit(session, draft)[0] for draft in drafts]
         wake()
         return [job.id for job in jobs]
 
@@ -140,11 +140,11 @@ class Platform:
         return self._folder / f"{name}.log"
 
 
-def draft_of(account_id: str, request: JobRequest) -> lifecycle.Draft:
+def draft_of(account_id: str, request: JobRequest) -> submission.Draft:
     """As the web process makes it, but for the tokens of the prompt, which nobody counts here."""
     prompt_tokens = request.input_chars // 4
     window = request.effective_window
-    return lifecycle.Draft(
+    return submission.Draft(
         account_id=account_id,
         kind=request.kind,
         model=request.model,

@@ -136,8 +136,8 @@ def make_job(make_account: Callable[..., Any]) -> Callable[..., Any]:
     that was never at the gate; it reserves `prompt_tokens` and what it may make.
     """
     from app.db import transaction
-    from app.jobs.lifecycle import Draft, submit
     from app.jobs.requests import JobRequest
+    from app.jobs.submission import Draft, submit
 
     def make(
         account: str = "alice", idempotency_key: str | None = None, prompt_tokens: int = 8, **body: Any

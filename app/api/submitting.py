@@ -17,7 +17,7 @@ from app.api import auth
 from app.api.rates import headers
 from app.db import transaction
 from app.ids import new_id
-from app.jobs import lifecycle
+from app.jobs import submission
 from app.jobs.errors import ModelNotFound, RequestInvalid
 from app.jobs.requests import JobRequest
 from app.jobs.tables import Job
@@ -47,7 +47,7 @@ def submit(wanted: JobRequest, idempotency_key: str | None) -> tuple[Job, bool]:
     spec = _model(wanted.model)
     prompt_tokens = tokens.count(spec, wanted.messages)
     output_tokens = _output_limit(wanted, spec, prompt_tokens)
-    draft = lifecycle.Draft(
+    draft = submission.Draft(
         job_id=new_id("job"),
         account_id=caller.account_id,
         key_id=caller.key_id,
@@ -82,10 +82,10 @@ def _resolved(wanted: JobRequest) -> dict[str, object]:
 def _earlier(caller: Caller, idempotency_key: str, request_hash: bytes) -> Job | None:
     """A repetition is answered whatever the line and the rates are like."""
     with transaction() as session:
-        return lifecycle.find_submitted(session, caller.account_id, idempotency_key, request_hash)
+        return submission.find_submitted(session, caller.account_id, idempotency_key, request_hash)
 
 
-def _join(draft: lifecycle.Draft, caller: Caller) -> tuple[Job, bool]:
+def _join(draft: submission.Draft, caller: Caller) -> tuple[Job, bool]:
     entry = _entry(draft, caller)
     admitted = _admit(entry)
     placed_on = admitted.worker_id if admitted else None
@@ -93,7 +93,7 @@ def _join(draft: lifecycle.Draft, caller: Caller) -> tuple[Job, bool]:
     is_kept = False
     try:
         with transaction() as session:
-            job, is_new = lifecycle.submit(
+            job, is_new = submission.submit(
                 session, replace(draft, placed_on=placed_on, estimated_wait_seconds=wait)
             )
         is_kept = is_new
@@ -140,7 +140,7 @@ def _release(entry: Entry, worker_id: str | None) -> None:
         log.warning("release.failed", job_id=entry.job_id, error=str(error))
 
 
-def _entry(draft: lifecycle.Draft, caller: Caller) -> Entry:
+def _entry(draft: submission.Draft, caller: Caller) -> Entry:
     return Entry(
         job_id=draft.job_id,
         account_id=draft.account_id,
