@@ -13,7 +13,7 @@ from cachetools import LRUCache
 
 from app.tokens import simulated
 from app.tokens.errors import ContextLengthExceeded, PromptInvalid
-from app.tokens.templates import ChatTokenizer
+from app.tokens.tokenizer import ChatTokenizer
 from config.catalogue import ModelSpec
 
 log = structlog.get_logger(__name__)
@@ -24,21 +24,22 @@ REMEMBERED: Final = 2_000  # prompts
 INLINE_CHARS: Final = 4_000  # longer ones are counted beside the event loop: a million take half a second
 CHARS_PER_TOKEN: Final = 4  # a guess, for models whose tokenizer is not here
 
-
 _counted: Final[LRUCache[bytes, int]] = LRUCache(REMEMBERED)
 _counted_lock: Final = threading.Lock()
+_loading: Final = threading.Lock()
 
 
 def count(spec: ModelSpec, messages: Messages) -> int:
     """How many tokens the engine will make of the messages. Where the model's tokenizer is not on this machine
     it is a guess, and the engine decides. Raises `PromptInvalid`.
     """
-    key = _digest(spec, messages)
+    version = _version(spec)
+    key = _digest(spec, version, messages)
     with _counted_lock:
         known = _counted.get(key)
     if known is not None:
         return known
-    found = _count(spec, messages)
+    found = _count(spec, version, messages)
     with _counted_lock:
         _counted[key] = found
     return found
@@ -50,8 +51,16 @@ def check(spec: ModelSpec, prompt_tokens: int, output_tokens: int | None) -> Non
         raise ContextLengthExceeded(prompt_tokens, output_tokens, spec.context_tokens)
 
 
-def _digest(spec: ModelSpec, messages: Messages) -> bytes:
-    digest = hashlib.blake2b(spec.name.encode(), digest_size=16)
+def _version(spec: ModelSpec) -> int | None:
+    """Of the tokenizer's file: weights may come, or be replaced, while this process runs."""
+    try:
+        return (Path(spec.weights_path) / "tokenizer.json").stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _digest(spec: ModelSpec, version: int | None, messages: Messages) -> bytes:
+    digest = hashlib.blake2b(f"{spec.name} {spec.weights_path} {version} ".encode(), digest_size=16)
     for message in messages:
         for part in (message["role"], message["content"]):
             encoded = part.encode(errors="replace")
@@ -59,10 +68,11 @@ def _digest(spec: ModelSpec, messages: Messages) -> bytes:
     return digest.digest()
 
 
-def _count(spec: ModelSpec, messages: Messages) -> int:
+def _count(spec: ModelSpec, version: int | None, messages: Messages) -> int:
     if spec.engine == "simulated":
         return _beside_the_loop(lambda: _simulated(messages), _size(messages))
-    tokenizer = _tokenizer(spec.weights_path)
+    with _loading:
+        tokenizer = _tokenizer(spec.weights_path, version)
     if tokenizer is None:
         return -(-_size(messages) // CHARS_PER_TOKEN)
     text = tokenizer.render(messages)
@@ -71,7 +81,7 @@ def _count(spec: ModelSpec, messages: Messages) -> int:
 
 def _simulated(messages: Messages) -> int:
     try:
-        return len(simulated.encode_messages(messages))
+        return simulated.count_messages(messages)
     except KeyError as error:
         raise PromptInvalid(f"The model's chat template has no role {error}.") from error
 
@@ -81,7 +91,7 @@ def _size(messages: Messages) -> int:
 
 
 @lru_cache(16)
-def _tokenizer(weights_path: str) -> ChatTokenizer | None:
+def _tokenizer(weights_path: str, _version: int | None) -> ChatTokenizer | None:
     try:
         return ChatTokenizer(Path(weights_path))
     except (OSError, ValueError) as error:

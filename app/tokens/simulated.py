@@ -36,6 +36,19 @@ def encode_text(text: str) -> list[int]:
     return ids
 
 
+def count_messages(messages: Sequence[Mapping[str, str]]) -> int:
+    """How many ids `encode_messages` gives, without making a list of a million things: that would keep the
+    interpreter to itself. Raises as it does.
+    """
+    around = [(ROLES[message["role"]], EOS) for message in messages]
+    return sum(map(len, around)) + sum(_count_text(message["content"]) for message in messages) + 1
+
+
+def _count_text(text: str) -> int:
+    pieces = (found[0] for found in _PIECES.finditer(text))
+    return sum(1 if piece in WORD_IDS else len(piece.encode("utf-8", "replace")) for piece in pieces)
+
+
 def encode_messages(messages: Sequence[Mapping[str, str]]) -> list[int]:
     """Raises `KeyError` for a role that the template lacks."""
     ids: list[int] = []

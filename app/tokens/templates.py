@@ -1,71 +1,60 @@
-"""A model's tokenizer and chat template, from the files beside its weights, as Hugging Face's transformers
-reads them: the template in a Jinja sandbox, its text encoded without further special tokens.
+"""Chat templates, rendered as Hugging Face's transformers renders them: what it offers a template and how it
+trims decide what the engine sees. It knows no files and no tokens.
 """
 
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from tokenizers import Tokenizer
 
 from app import clock
 from app.tokens.errors import PromptInvalid
 
-SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
+class ChatTemplate:
+    """Safe from any thread. `special` are the model's special tokens by name: templates place them."""
 
-class ChatTokenizer:
-    """Safe from any thread."""
-
-    def __init__(self, folder: Path) -> None:
-        """Raises `OSError` or `ValueError` where a file is missing or makes no sense."""
-        config = json.loads((folder / "tokenizer_config.json").read_text())
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._template = _environment().from_string(_template(folder, config))
-        self._special = {name: _content(config[name]) for name in SPECIAL if config.get(name)}
+    def __init__(self, source: str, special: dict[str, str]) -> None:
+        """Raises `jinja2.TemplateSyntaxError`."""
+        self._template = _ENVIRONMENT.from_string(source)
+        self._special = special
 
     def render(self, messages: list[dict[str, str]]) -> str:
         """Raises `PromptInvalid` where the template refuses."""
+        # Given though they are None: templates ask whether they are defined, or none.
+        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
         try:
-            return str(self._template.render(messages=messages, add_generation_prompt=True, **self._special))
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            return self._template.render(self._special | given)
+        except (TemplateError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             raise PromptInvalid(f"The model's chat template refuses these messages: {error}.") from error
 
-    def count(self, text: str) -> int:
-        """Lets go of the interpreter meanwhile, which encoding a single text would not."""
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        return len(encoding.ids)
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the model said, for training. Here it is its body."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja's interface
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return [nodes.Scope(body, lineno=line)]
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates give these by place or name
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    """Not Jinja's own, which escapes HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
-    return environment
-
-
-def _template(folder: Path, config: dict[str, Any]) -> str:
-    file = folder / "chat_template.jinja"
-    template = file.read_text() if file.exists() else config.get("chat_template")
-    if isinstance(template, list):
-        # Several, by name: the plain chat is called so.
-        template = next((one["template"] for one in template if one["name"] == "default"), None)
-    if not isinstance(template, str):
-        raise ValueError(f"{folder} has no chat template")  # noqa: TRY004 - the file is wrong, not a caller
-    return template
-
-
-def _content(token: Any) -> str:
-    return str(token["content"] if isinstance(token, dict) else token)
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _refuse(message: str) -> NoReturn:
@@ -75,3 +64,15 @@ def _refuse(message: str) -> NoReturn:
 def _now(pattern: str) -> str:
     local: datetime = clock.now().astimezone()
     return local.strftime(pattern)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    return environment
+
+
+_ENVIRONMENT: Final = _environment()
