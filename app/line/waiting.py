@@ -83,7 +83,7 @@ _CANDIDATES = text("""
         LIMIT :most_accounts
     ) chosen
     CROSS JOIN LATERAL (
-        SELECT jobs.id, jobs.is_long, extract(epoch FROM order_at) AS order_at,
+        SELECT jobs.id, jobs.is_long, extract(epoch FROM order_at) AS "order",
             extract(epoch FROM jobs.created_at) AS since, extract(epoch FROM due_at) AS due,
             CASE WHEN started_at IS NULL THEN extract(epoch FROM expires_at) END AS expires,
             CASE WHEN charged_tokens = 0 THEN greatest(1, reserved_tokens) ELSE 0 END AS tokens
@@ -92,7 +92,7 @@ _CANDIDATES = text("""
             AND jobs.is_long = kind.is_long AND jobs.account_id = chosen.account_id AND available_at <= now()
             AND (placed_on IS NULL OR rung_at <= now() - make_interval(secs => :ring_after_seconds)
                 OR NOT placed_on = ANY(:alive))
-        ORDER BY order_at, jobs.id LIMIT :per_account
+        ORDER BY jobs.order_at, jobs.id LIMIT :per_account
     ) job
 """).bindparams(bindparam("model", type_=Text))
 
@@ -136,7 +136,7 @@ def _waiting(row: Any, account_id: str, tier: Tier) -> Waiting:
         job_id=f"job_{row.id.hex}",
         account_id=account_id,
         tier=tier,
-        order=float(row.order_at),
+        order=float(row.order),
         tokens=row.tokens,
         since=float(row.since),
         due=None if row.due is None else float(row.due),
