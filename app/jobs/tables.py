@@ -180,6 +180,7 @@ class Job(Base):
         Index("jobs_session", "account_id", "session_id", postgresql_where=text("session_id IS NOT NULL")),
         # Not on lease_expires_at: heartbeats would then rewrite the index at every beat.
         Index("jobs_in_progress", "id", postgresql_where=text("status = 'in_progress'")),
+        Index("jobs_lease", "lease_id", unique=True, postgresql_where=text("lease_id IS NOT NULL")),
         Index("jobs_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
         {"postgresql_with": {"fillfactor": "80", "autovacuum_vacuum_scale_factor": "0.02"}},
     )

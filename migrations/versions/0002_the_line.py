@@ -110,6 +110,13 @@ def upgrade() -> None:
         postgresql_where=sa.text("status = 'queued' AND started_at IS NULL AND expires_at IS NOT NULL"),
     )
     op.create_index(
+        "jobs_lease",
+        "jobs",
+        ["lease_id"],
+        unique=True,
+        postgresql_where=sa.text("lease_id IS NOT NULL"),
+    )
+    op.create_index(
         "jobs_line",
         "jobs",
         ["model", "tier", "is_long", "account_id", "order_at", "id"],
@@ -163,6 +170,7 @@ def downgrade() -> None:
         table_name="jobs",
         postgresql_where=sa.text("status = 'queued' AND deadline_at IS NOT NULL"),
     )
+    op.drop_index("jobs_lease", table_name="jobs", postgresql_where=sa.text("lease_id IS NOT NULL"))
     op.drop_index("jobs_line", table_name="jobs", postgresql_where=sa.text("status = 'queued'"))
     op.drop_index(
         "jobs_expiring",
