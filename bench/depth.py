@@ -20,7 +20,6 @@ from sqlalchemy.orm import Session
 
 from app import clock
 from app.accounts.limits import Limits
-from app.api.views import COUNTED_AT_SUBMISSION
 from app.db import engine, transaction
 from app.jobs import lifecycle, submission
 from app.jobs.requests import JobRequest
@@ -152,7 +151,7 @@ class _Line:
     def measure(self) -> None:
         """As the dispatcher does, at most for a twentieth of its time."""
         with self._timed(MEASURING), Session(self.engine) as session, session.begin():
-            found = measuring.measure(session, [MODEL], {}, Rates(), clock.now())
+            found = measuring.measure(session, [MODEL], Tier.BATCH, {}, Rates(), clock.now())
             measuring.keep(session, found)
         admission.publish(self._redis, found, {})
 
@@ -180,11 +179,11 @@ class _Line:
             limits=Limits(requests_per_minute=10**6, tokens_per_minute=10**9),
         )
         with self._timed("submit"):
-            admission.admit(self._redis, entry)
+            admitted = admission.admit(self._redis, entry)
             with session.begin():
                 job, _ = submission.submit(session, draft)
             with session.begin():
-                places.place_of(session, job, counted_rows=COUNTED_AT_SUBMISSION)
+                places.place_of(session, job, admitted.ahead)
         admission.release(self._redis, entry)
         return draft.job_id
 

@@ -28,10 +28,12 @@ from workers.leadership import Bell, Leadership
 log = structlog.get_logger(__name__)
 
 BOOKED_AT_ONCE: Final = 1_000
-# Measuring looks at every waiting job: at most this share of the time.
+# Measuring looks at every waiting job: at most this share of the time. A deep batch line must not make the
+# interactive one, which moves fast, wait for its turn to be measured.
 MEASURING_SHARE: Final = 0.05
 MEASURE_SECONDS: Final = 0.5
-PAUSE_SECONDS: Final = 0.01
+# Between two rounds: whatever rang meanwhile is one round, not many.
+PAUSE_SECONDS: Final = (0.01, 0.1)
 
 
 class Dispatcher:
@@ -42,8 +44,7 @@ class Dispatcher:
         self._bell = Bell()
         self._stopping = threading.Event()
         self._rates = Rates()
-        self._measures: list[Measure] = []
-        self._measure_at = 0.0
+        self._measure_at = dict.fromkeys(Tier, 0.0)
         self._leads = False
 
     def stop(self) -> None:
@@ -64,6 +65,8 @@ class Dispatcher:
         self.resign()
 
     def resign(self) -> None:
+        """Let another lead. This one is over."""
+        self._bell.close()
         self._leadership.drop()
 
     def lead(self) -> bool:
@@ -73,7 +76,7 @@ class Dispatcher:
             log.info("dispatcher.leads")
             with transaction() as session:
                 measuring.open_lines(session, list(catalogue()))
-            self._rates, self._measure_at = Rates(), 0.0
+            self._rates, self._measure_at = Rates(), dict.fromkeys(Tier, 0.0)
         self._leads = leads
         return leads
 
@@ -81,8 +84,8 @@ class Dispatcher:
         while not self._stopping.is_set() and self._leadership.is_mine():
             began = clock.monotonic()
             self.round()
-            # A third of the time at most: whatever rang meanwhile is one round, not many.
-            self._stopping.wait(max(PAUSE_SECONDS, 2 * (clock.monotonic() - began)))
+            least, most = PAUSE_SECONDS
+            self._stopping.wait(min(most, max(least, 2 * (clock.monotonic() - began))))
             self._bell.wait(settings().dispatch_interval_seconds)
 
     def round(self) -> None:
@@ -93,12 +96,11 @@ class Dispatcher:
             paused = {
                 line for line, state in measuring.read_states(session).items() if state is LineState.PAUSED
             }
-        is_measured = clock.monotonic() >= self._measure_at
-        if is_measured:
-            self._measure(rooms)
+        due = [tier for tier, at in self._measure_at.items() if clock.monotonic() >= at]
+        measures = [measure for tier in due for measure in self._measure(tier, rooms)]
         left = {model: self._dispatch(model, found, paused) for model, found in rooms.items()}
         self._tell_gate(
-            self._measures if is_measured else [],
+            measures,
             {
                 model: {room.worker_id: room.room_for(Tier.INTERACTIVE) for room in found}
                 for model, found in left.items()
@@ -118,15 +120,16 @@ class Dispatcher:
         if settlements:
             _at_the_gate(lambda: admission.settle(client(), settlements))
 
-    def _measure(self, rooms: dict[str, list[Room]]) -> None:
+    def _measure(self, tier: Tier, rooms: dict[str, list[Room]]) -> list[Measure]:
         began = clock.monotonic()
         with transaction() as session:
-            self._measures = measuring.measure(session, list(catalogue()), rooms, self._rates, clock.now())
+            measures = measuring.measure(session, list(catalogue()), tier, rooms, self._rates, clock.now())
         with transaction() as session:
-            measuring.keep(session, self._measures)
-            placing.let_go(session)
+            measuring.keep(session, measures)
+            placing.let_go(session, tier)
         seconds = clock.monotonic() - began
-        self._measure_at = clock.monotonic() + max(MEASURE_SECONDS, seconds / MEASURING_SHARE)
+        self._measure_at[tier] = clock.monotonic() + max(MEASURE_SECONDS, seconds / MEASURING_SHARE)
+        return measures
 
     def _dispatch(self, model: str, rooms: list[Room], paused: set[tuple[str, Tier]]) -> Sequence[Room]:
         """Place what can start on the workers of a model. Returns what room is left."""

@@ -7,13 +7,13 @@ import structlog
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import clock, dispatch
+from app import dispatch
 from app.db import engine
 from app.redis import RedisError, client
-from config.settings import settings
 
 log = structlog.get_logger(__name__)
 
+RECONNECT_SECONDS: Final = 1.0
 LEADER_LOCK: Final = 7305812  # of pg_advisory_lock
 
 
@@ -53,6 +53,7 @@ class Bell:
 
     def __init__(self) -> None:
         self._rung = threading.Event()
+        self._closed = threading.Event()
         threading.Thread(target=self._listen_forever, name="bell", daemon=True).start()
 
     def wait(self, seconds: float) -> None:
@@ -62,17 +63,20 @@ class Bell:
     def ring(self) -> None:
         self._rung.set()
 
+    def close(self) -> None:
+        self._closed.set()
+
     def _listen_forever(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 self._listen()
             except (RedisError, OSError) as error:
                 log.warning("bell.redis_lost", error=str(error))
-                clock.sleep(settings().dispatch_interval_seconds)
+                self._closed.wait(RECONNECT_SECONDS)
 
     def _listen(self) -> None:
         with client().pubsub(ignore_subscribe_messages=True) as subscriber:  # type: ignore[no-untyped-call]
             subscriber.subscribe(dispatch.WAKE_CHANNEL)
-            while True:
+            while not self._closed.is_set():
                 if subscriber.get_message(timeout=1.0):
                     self._rung.set()

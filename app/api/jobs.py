@@ -56,8 +56,9 @@ class ListQuery(BaseModel):
     errors=(400, 401, 404, 409, 413, 429, 503),
 )
 def submit() -> tuple[Response, int]:
-    job, is_new = submitting.submit(parse_body(JobRequest), _idempotency_key())
-    response = jsonify(views.accepted(job))
+    joined = submitting.submit(parse_body(JobRequest), _idempotency_key())
+    job, is_new = joined.job, joined.is_new
+    response = jsonify(views.accepted(job, joined.ahead))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     if not is_new:
         response.headers["Idempotency-Replayed"] = "true"

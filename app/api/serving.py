@@ -8,7 +8,7 @@ from app.db import transaction
 from app.jobs.queries import live_workers
 from app.jobs.tables import Job, Worker
 from app.line import lines, places
-from app.line.estimates import Place
+from app.line.estimates import Ahead, Place
 from app.line.measures import Measure
 from config.queues import Tier
 from config.settings import settings
@@ -24,10 +24,10 @@ def line_of(model: str, tier: Tier) -> Measure:
         return lines.line_of(lines.recent_lines(session), model, tier)
 
 
-def place_of(job: Job, counted_rows: int = places.COUNTED_ROWS) -> Place | None:
-    """None for a job that does not wait."""
+def place_of(job: Job, ahead: Ahead | None = None) -> Place | None:
+    """None for a job that does not wait; see `places.place_of`."""
     with transaction() as session:
-        return places.place_of(session, job, counted_rows=counted_rows)
+        return places.place_of(session, job, ahead)
 
 
 @cached(TTLCache(1, ttl=1.0))

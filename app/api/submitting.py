@@ -3,7 +3,7 @@ model cannot do is refused, the gate lets in, the job is stored, its worker is r
 """
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -23,6 +23,7 @@ from app.jobs.requests import JobRequest
 from app.jobs.tables import Job
 from app.line import admission
 from app.line.admission import Admission, Entry
+from app.line.estimates import Ahead
 from app.line.offline import Breaker, LocalBound
 from app.redis import RedisError, quick_client
 from config.catalogue import ModelSpec, catalogue, price_factors
@@ -34,7 +35,16 @@ _breaker: Final = Breaker()
 _offline: Final = LocalBound()
 
 
-def submit(wanted: JobRequest, idempotency_key: str | None) -> tuple[Job, bool]:
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`ahead` is what of its account waits before the job, where the gate was asked."""
+
+    job: Job
+    is_new: bool
+    ahead: Ahead | None = None
+
+
+def submit(wanted: JobRequest, idempotency_key: str | None) -> Joined:
     """The job, and whether it is new. Raises what `app.jobs.errors`, `app.tokens.errors` and `app.line.errors`
     have for it.
     """
@@ -43,7 +53,7 @@ def submit(wanted: JobRequest, idempotency_key: str | None) -> tuple[Job, bool]:
     # Over what the client said, so that a new default of ours does not turn a repetition into a conflict.
     request_hash = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
     if idempotency_key is not None and (job := _earlier(caller, idempotency_key, request_hash)):
-        return job, False
+        return Joined(job, is_new=False)
     spec = _model(wanted.model)
     prompt_tokens = tokens.count(spec, wanted.messages)
     output_tokens = _output_limit(wanted, spec, prompt_tokens)
@@ -85,7 +95,7 @@ def _earlier(caller: Caller, idempotency_key: str, request_hash: bytes) -> Job |
         return submission.find_submitted(session, caller.account_id, idempotency_key, request_hash)
 
 
-def _join(draft: submission.Draft, caller: Caller) -> tuple[Job, bool]:
+def _join(draft: submission.Draft, caller: Caller) -> Joined:
     entry = _entry(draft, caller)
     admitted = _admit(entry)
     placed_on = admitted.worker_id if admitted else None
@@ -104,7 +114,7 @@ def _join(draft: submission.Draft, caller: Caller) -> tuple[Job, bool]:
         dispatch.ring(job.id, placed_on, draft.tier)
     elif is_new and admitted:
         dispatch.wake()
-    return job, is_new
+    return Joined(job, is_new, admitted.ahead if admitted else None)
 
 
 def _admit(entry: Entry) -> Admission | None:

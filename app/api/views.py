@@ -1,7 +1,7 @@
 """A job as clients see it. The shapes double as the schemas of the OpenAPI document."""
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import structlog
 from pydantic import BaseModel, Field
@@ -13,15 +13,12 @@ from app.jobs.log import Output
 from app.jobs.moves import error, incomplete_details, usage_of
 from app.jobs.states import Status
 from app.jobs.tables import Job
-from app.line.estimates import Place
+from app.line.estimates import Ahead, Place
 from app.line.tables import LineState
 from app.line.wording import in_words, standing
 from config.queues import Tier, Window
 
 log = structlog.get_logger(__name__)
-
-# A submission is not to take longer the more there are: its place is exact up to here.
-COUNTED_AT_SUBMISSION: Final = 200
 
 
 class Urls(BaseModel):
@@ -116,9 +113,9 @@ class JobDeleted(BaseModel):
     deleted: Literal[True] = True
 
 
-def accepted(job: Job) -> dict[str, Any]:
-    """The answer to a submission."""
-    return {**_reference(job), "queue": _find_queue(job)}
+def accepted(job: Job, ahead: Ahead | None) -> dict[str, Any]:
+    """The answer to a submission; `ahead` is what the gate saw before it."""
+    return {**_reference(job), "queue": _find_queue(job, ahead)}
 
 
 def _reference(job: Job) -> dict[str, Any]:
@@ -192,10 +189,10 @@ def queue(place: Place | None) -> dict[str, int | None] | None:
     }
 
 
-def _find_queue(job: Job) -> dict[str, int | None] | None:
+def _find_queue(job: Job, ahead: Ahead | None) -> dict[str, int | None] | None:
     """The job is stored: a database that goes away now must not make the answer an error."""
     try:
-        return queue(serving.place_of(job, COUNTED_AT_SUBMISSION))
+        return queue(serving.place_of(job, ahead))
     except DATABASE_AWAY as error:
         log.warning("place.unknown", job_id=job.id, error=str(error))
         return None

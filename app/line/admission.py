@@ -12,6 +12,7 @@ from redis import Redis
 
 from app.accounts.limits import Limits
 from app.line.errors import Refused
+from app.line.estimates import Ahead
 from app.line.measures import Measure
 from app.line.refusals import refusal
 from app.line.scripts import run
@@ -61,10 +62,13 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`worker_id` has a place that is now this job's. The wait is known once the line's rate is."""
+    """`worker_id` has a place that is now this job's. The wait is known once the line's rate is. What `ahead`
+    says waits already, of the same account.
+    """
 
     worker_id: str | None = None
     estimated_wait_seconds: float | None = None
+    ahead: Ahead = field(default_factory=Ahead)
     rates: Rates = Rates()
 
 
@@ -122,7 +126,8 @@ def ask(redis: Redis, entry: Entry) -> tuple[Admission, Refused | None]:
         "sweep": SWEEP_COUNT,
     }
     answer: dict[str, Any] = orjson.loads(run(redis, "admit", orjson.dumps(asked)))
-    admission = Admission(answer.get("worker"), answer.get("wait"), _rates(answer["rates"]))
+    ahead = Ahead(int(answer.get("jobs", 0)), int(answer.get("tokens", 0)))
+    admission = Admission(answer.get("worker"), answer.get("wait"), ahead, _rates(answer["rates"]))
     return admission, refusal(answer, entry.model, entry.tier, entry.window) if "why" in answer else None
 
 

@@ -123,4 +123,6 @@ if not worker then
         redis.call('HINCRBYFLOAT', line.key, 'weights', limits.weight)
     end
 end
-return cjson.encode({worker = worker, wait = worker and 0 or wait, rates = rates()})
+return cjson.encode({
+    worker = worker, wait = worker and 0 or wait, jobs = own_jobs, tokens = own_tokens, rates = rates(),
+})

@@ -1,5 +1,5 @@
-"""Measuring the lines, all of them at once: depth from Postgres, rates from what was booked, room from the
-workers; and keeping the result where everybody may read it.
+"""Measuring the lines of a tier, all of them at once: depth from Postgres, rates from what was booked, room
+from the workers; and keeping the result where everybody may read it.
 """
 
 from collections.abc import Sequence
@@ -35,23 +35,27 @@ def read_states(session: Session) -> dict[tuple[str, Tier], LineState]:
 
 
 def measure(
-    session: Session, models: Sequence[str], rooms: dict[str, list[Room]], rates: Rates, now: datetime
+    session: Session,
+    models: Sequence[str],
+    tier: Tier,
+    rooms: dict[str, list[Room]],
+    rates: Rates,
+    now: datetime,
 ) -> list[Measure]:
-    """Every line of `models`. Takes as long as jobs wait."""
+    """The lines of `models` in a tier. Takes as long as jobs wait in them."""
     states = read_states(session)
-    depths = read_depths(session)
+    depths = read_depths(session, models, tier)
     return [
         _measure(
             model,
             tier,
             now,
             states.get((model, tier), LineState.OPEN),
-            depths.get((model, tier), Depth({})),
+            depths.get(model, Depth({})),
             rooms.get(model, []),
             rates.of(model, tier, now.timestamp()),
         )
         for model in models
-        for tier in Tier
     ]
 
 

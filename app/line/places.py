@@ -52,8 +52,10 @@ _AHEAD = text("""
 )
 
 
-def place_of(session: Session, job: Job, *, counted_rows: int = COUNTED_ROWS) -> Place | None:
-    """Where a queued job stands; None for one that does not wait. Counts at most `counted_rows` jobs."""
+def place_of(session: Session, job: Job, ahead: Ahead | None = None) -> Place | None:
+    """Where a queued job stands; None for one that does not wait. `ahead` is what of its account stands before
+    it, where that is known; else it is counted, up to `COUNTED_ROWS` jobs.
+    """
     if job.status is not Status.QUEUED:
         return None
     lines = recent_lines(session)
@@ -61,7 +63,8 @@ def place_of(session: Session, job: Job, *, counted_rows: int = COUNTED_ROWS) ->
     other = line_of(lines, job.model, other_tier(job.tier))
     if job.placed_on is not None:
         return about_to_start(job.reserved_tokens, line, other, clock.now())
-    ahead = _count_ahead(session, job, line, counted_rows)
+    if ahead is None:
+        ahead = _count_ahead(session, job, line, COUNTED_ROWS)
     waiter = Waiter(job.account_id, ahead, job.reserved_tokens)
     return _not_before(job.available_at, estimate(waiter, line, other, clock.now()))
 

@@ -124,7 +124,7 @@ def charge(session: Session, tokens: dict[Charge, float]) -> None:
 
 _LEAVE = text("""
     UPDATE shares SET is_active = false, changed_at = now()
-    WHERE is_active AND NOT EXISTS (
+    WHERE is_active AND tier = :tier AND NOT EXISTS (
         SELECT FROM jobs WHERE status = 'queued' AND jobs.account_id = shares.account_id
             AND jobs.model = shares.model AND jobs.tier = shares.tier AND jobs.is_long IN (true, false)
     ) AND NOT EXISTS (
@@ -140,7 +140,7 @@ _TICK = text("""
 """)
 
 
-def let_go(session: Session) -> None:
-    """Accounts that have nothing in a line any more leave it; each line remembers where it is."""
+def let_go(session: Session, tier: Tier) -> None:
+    """Accounts that have nothing in a line of this tier any more leave it; each line remembers where it is."""
     session.execute(_TICK)
-    session.execute(_LEAVE)
+    session.execute(_LEAVE, {"tier": tier.value})

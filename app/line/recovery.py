@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from redis import Redis
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from app import clock
@@ -17,6 +17,7 @@ from app.ids import earliest_id
 from app.jobs.states import Status
 from app.jobs.tables import Job, Usage
 from app.line import admission
+from config.queues import Tier
 from config.settings import settings
 
 MINUTE: Final = timedelta(minutes=1)
@@ -34,13 +35,27 @@ def _reservations(session: Session) -> Iterator[admission.Reservation]:
         select(Job.id, Job.tier, Job.reserved_tokens, Account, ApiKey)
         .join(Account, Account.id == Job.account_id)
         .outerjoin(ApiKey, ApiKey.id == Job.key_id)
-        .where(Job.status.in_([Status.QUEUED, Status.IN_PROGRESS]), Job.id >= earliest_id("job", lasting_since))
+        .where(
+            Job.status.in_([Status.QUEUED, Status.IN_PROGRESS]),
+            Job.id >= earliest_id("job", lasting_since),
+            or_(_tokens_per_minute() > 0, ApiKey.tokens_per_minute > 0),
+        )
     )
     for job_id, tier, tokens, account, key in session.execute(statement):
-        limits = limits_of(account, key, tier)
-        if limits.tokens_per_minute or limits.key_tokens_per_minute:
-            key_id = key.id if key else None
-            yield admission.Reservation(job_id, account.id, key_id, tier, tokens, limits)
+        key_id = key.id if key else None
+        yield admission.Reservation(job_id, account.id, key_id, tier, tokens, limits_of(account, key, tier))
+
+
+def _tokens_per_minute() -> ColumnElement[int]:
+    """Of a job's account and tier, as `limits_of`: there may be a million batch jobs, whose tokens are free."""
+    usual = settings()
+    return case(
+        (
+            Job.tier == Tier.BATCH,
+            func.coalesce(Account.batch_tokens_per_minute, usual.batch_tokens_per_minute),
+        ),
+        else_=func.coalesce(Account.tokens_per_minute, usual.tokens_per_minute),
+    )
 
 
 def _used(session: Session) -> Iterator[admission.Used]:

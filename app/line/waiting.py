@@ -3,6 +3,7 @@ first two cost the same however many wait: candidates come from the front of eac
 by account (a loose index scan). It decides nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +151,8 @@ _DEPTHS = text("""
     SELECT depth.*, accounts.weight FROM (
         SELECT model, tier, account_id, completion_window, count(*) AS jobs,
             sum(reserved_tokens) AS tokens, min(created_at) AS oldest_at
-        FROM jobs WHERE status = 'queued' GROUP BY model, tier, account_id, completion_window
+        FROM jobs WHERE status = 'queued' AND model = ANY(:models) AND tier = :tier
+        GROUP BY model, tier, account_id, completion_window
     ) depth JOIN accounts ON accounts.id = depth.account_id
 """)
 
@@ -171,11 +173,11 @@ class Depth:
         return sum(account.tokens for account in self.accounts.values())
 
 
-def read_depths(session: Session) -> dict[tuple[str, Tier], Depth]:
-    """Every line in which somebody waits."""
-    depths: dict[tuple[str, Tier], Depth] = {}
-    for row in session.execute(_DEPTHS):
-        depth = depths.setdefault((row.model, Tier(row.tier)), Depth({}))
+def read_depths(session: Session, models: Sequence[str], tier: Tier) -> dict[str, Depth]:
+    """By model, where somebody waits."""
+    depths: dict[str, Depth] = {}
+    for row in session.execute(_DEPTHS, {"models": list(models), "tier": tier.value}):
+        depth = depths.setdefault(row.model, Depth({}))
         account_id = f"acct_{row.account_id.hex}"
         so_far = depth.accounts.get(account_id, AccountMeasure(0, 0))
         depth.accounts[account_id] = AccountMeasure(

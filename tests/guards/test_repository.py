@@ -37,7 +37,7 @@ def test_nobody_but_move_assigns_a_status():
         if "cli" not in path.parts
         and re.search(r"\.status\s*=[^=]|status=Status|\"status\": target", path.read_text())
     ]
-    assert set(writers) <= {"moves.py", "lifecycle.py"}
+    assert set(writers) <= {"moves.py", "submission.py"}
 
 
 def test_no_status_is_compared_as_a_string():

@@ -41,9 +41,9 @@ def wait(make_job):
     return make
 
 
-def place(job_id, **options):
+def place(job_id):
     with transaction() as session:
-        return place_of(session, find_job(session, job_id), **options)
+        return place_of(session, find_job(session, job_id))
 
 
 def wait_seconds(found):
@@ -106,12 +106,13 @@ def test_a_job_that_may_not_start_yet_is_not_foretold_to(wait):
     assert (found.position, found.estimated_start_at) == (1, later)
 
 
-def test_beyond_the_jobs_that_are_counted_the_measure_says_how_many_there_are(wait, make_account):
+def test_beyond_the_jobs_that_are_counted_the_measure_says_how_many_there_are(wait, make_account, monkeypatch):
+    monkeypatch.setattr("app.line.places.COUNTED_ROWS", 10)
     jobs = [wait(100 - n) for n in range(21)]
     keep_line(tier=Tier.BATCH, accounts={make_account().id: (2001, 200_100)})
-    assert place(jobs[5], counted_rows=10).position == 6
+    assert place(jobs[5]).position == 6
     # Ten were counted; of the other 1,991, it stands where a half of the time after the tenth is over.
-    assert place(jobs[15], counted_rows=10).position == pytest.approx(1 + 10 + 1991 * 6 / 11, abs=2)
+    assert place(jobs[15]).position == pytest.approx(1 + 10 + 1991 * 6 / 11, abs=2)
 
 
 def test_a_job_that_runs_or_has_ended_has_no_place(wait):

@@ -218,7 +218,7 @@ def test_an_account_that_left_keeps_what_it_was_given(make_account, make_job):
     job = make_job(tier="batch")
     dispatch()
     act(lifecycle.request_cancel, job.id)
-    act(placing.let_go)
+    act(placing.let_go, Tier.BATCH)
     assert share(alice).is_active is False
     assert share(alice).virtual_tokens == 72
 
@@ -231,7 +231,8 @@ def test_a_line_is_measured_by_account(add_worker, make_account, make_job):
     make_job(account="bob", prompt_tokens=136)
     rooms = act(waiting.read_rooms)
     now = act(lambda session: session.scalar(text("SELECT now()")))
-    interactive, batch = act(measuring.measure, [MODEL], rooms, Rates(), now)
+    (interactive,) = act(measuring.measure, [MODEL], Tier.INTERACTIVE, rooms, Rates(), now)
+    (batch,) = act(measuring.measure, [MODEL], Tier.BATCH, rooms, Rates(), now)
     act(measuring.keep, [interactive, batch])
     assert (interactive.jobs, interactive.tokens, batch.jobs) == (4, 500, 0)
     assert (interactive.slots, interactive.free_slots) == (8, 8)
