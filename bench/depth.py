@@ -21,11 +21,12 @@ from sqlalchemy.orm import Session
 from app import clock
 from app.accounts.limits import Limits
 from app.db import engine, transaction
+from app.gate import admission
 from app.jobs import lifecycle, submission
 from app.jobs.requests import JobRequest
 from app.jobs.states import RequeueReason
 from app.jobs.tables import Job, JobEvent, Usage, Worker
-from app.line import admission, measuring, places, placing, waiting
+from app.line import measuring, places, placing, waiting
 from app.line.plan import Capacity, Placement, plan
 from app.line.rates import Rates
 from bench import bulk

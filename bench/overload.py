@@ -14,8 +14,8 @@ import orjson
 from sqlalchemy import func, select
 
 from app.db import transaction
+from app.gate.shedding import find_shedding
 from app.jobs.tables import Job
-from app.line.shedding import find_shedding
 from app.redis import client as redis
 from bench.clients import Client, connected
 from bench.harness import BenchFailed, platform

@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app import clock, dispatch
 from app.db import transaction
-from app.line import admission, booking, measuring, placing, recovery, waiting
+from app.gate import admission, recovery
+from app.line import booking, measuring, placing, waiting
 from app.line.measures import Measure
 from app.line.plan import Capacity, Placement, Room, plan
 from app.line.rates import Rates

@@ -10,8 +10,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from app.api.request_ids import request_id
+from app.gate import errors as gate
 from app.jobs import errors as jobs
-from app.line import errors as line
 from app.redis import RedisError
 from app.tokens import errors as tokens
 
@@ -66,11 +66,11 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     jobs.IllegalTransition: 409,
     tokens.ContextLengthExceeded: 400,
     tokens.PromptInvalid: 400,
-    line.Refused: 429,
-    line.RateLimited: 429,
-    line.LineFull: 429,
-    line.WindowUnmeetable: 429,
-    line.LineDraining: 503,
+    gate.Refused: 429,
+    gate.RateLimited: 429,
+    gate.LineFull: 429,
+    gate.WindowUnmeetable: 429,
+    gate.LineDraining: 503,
 }
 _TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -78,7 +78,7 @@ _TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 
 def init_app(app: Flask) -> None:
     app.register_error_handler(ApiError, lambda e: envelope(e.status, str(e), e.code, e.param))
     app.register_error_handler(jobs.JobError, _domain)
-    app.register_error_handler(line.Refused, _refused)
+    app.register_error_handler(gate.Refused, _refused)
     app.register_error_handler(HTTPException, _http)
     for away in DATABASE_AWAY:
         app.register_error_handler(away, _database_away)
@@ -105,7 +105,7 @@ def _domain(error: jobs.JobError) -> Response:
     return envelope(STATUS_BY_ERROR[type(error)], str(error), error.code, error.param)
 
 
-def _refused(error: line.Refused) -> Response:
+def _refused(error: gate.Refused) -> Response:
     response = _domain(error)
     seconds = error.retry_after_seconds
     if seconds is None:

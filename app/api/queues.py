@@ -13,9 +13,9 @@ from app import clock
 from app.api import serving
 from app.api.auth import protected
 from app.api.describe import describe
+from app.gate.shedding import Shedding, find_shedding
 from app.jobs.errors import ModelNotFound
 from app.line.lines import NEVER
-from app.line.shedding import Shedding, find_shedding
 from app.line.tables import LineState
 from app.redis import quick_client
 from config.catalogue import ModelSpec, catalogue, price_factors

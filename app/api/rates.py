@@ -1,6 +1,6 @@
 """The rates of a caller as the headers that OpenAI's clients read."""
 
-from app.line.admission import Rates
+from app.gate.admission import Rates
 
 
 def headers(rates: Rates) -> dict[str, str]:

@@ -16,15 +16,15 @@ from app.accounts.limits import Caller
 from app.api import auth
 from app.api.rates import headers
 from app.db import transaction
+from app.gate import admission
+from app.gate.admission import Admission, Entry
+from app.gate.offline import Breaker, LocalBound
 from app.ids import new_id
 from app.jobs import submission
 from app.jobs.errors import ModelNotFound, RequestInvalid
 from app.jobs.requests import JobRequest
 from app.jobs.tables import Job
-from app.line import admission
-from app.line.admission import Admission, Entry
 from app.line.estimates import Ahead
-from app.line.offline import Breaker, LocalBound
 from app.redis import RedisError, quick_client
 from config.catalogue import ModelSpec, catalogue, price_factors
 from config.settings import settings
@@ -45,7 +45,7 @@ class Joined:
 
 
 def submit(wanted: JobRequest, idempotency_key: str | None) -> Joined:
-    """The job, and whether it is new. Raises what `app.jobs.errors`, `app.tokens.errors` and `app.line.errors`
+    """The job, and whether it is new. Raises what `app.jobs.errors`, `app.tokens.errors` and `app.gate.errors`
     have for it.
     """
     caller = auth.caller()

@@ -14,8 +14,8 @@ from config.queues import Tier
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from app.gate.shedding import Shedding
     from app.line.measures import Measure
-    from app.line.shedding import Shedding
 
 app = typer.Typer(help="The line: who waits, and steering it.")
 
@@ -68,7 +68,7 @@ def _row(line: "Measure", shedding: "Shedding | None") -> tuple[str, ...]:
 
 def _find_shedding(names: list[tuple[str, Tier]]) -> "dict[tuple[str, Tier], Shedding]":
     """Of none where no Redis is known here, or it is away."""
-    from app.line.shedding import find_shedding
+    from app.gate.shedding import find_shedding
     from app.redis import quick_client
     from config.settings import settings
 

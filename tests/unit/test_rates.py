@@ -3,7 +3,7 @@
 import pytest
 
 from app.api.rates import headers, span
-from app.line.admission import Rate, Rates
+from app.gate.admission import Rate, Rates
 
 
 @pytest.mark.parametrize(

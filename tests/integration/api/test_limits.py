@@ -11,17 +11,17 @@ from app.accounts import keys
 from app.api import submitting
 from app.db import transaction
 from app.dispatch import messages_waiting
+from app.gate.admission import publish
+from app.gate.offline import Breaker, LocalBound
 from app.jobs.queries import find_job
 from app.jobs.requests import JobRequest
 from app.jobs.tables import Job
-from app.line.admission import publish
-from app.line.offline import Breaker, LocalBound
 from app.line.tables import LineState
 from app.redis import client
 from config.catalogue import catalogue
 from config.queues import Tier, Window
 from config.settings import settings
-from tests.integration.line.gate import MODEL, measure
+from tests.integration.gate.gate import MODEL, measure
 
 SPEC = catalogue()[MODEL]
 MOST = SPEC.line[Tier.INTERACTIVE].max_jobs

@@ -7,9 +7,10 @@ from sqlalchemy import text
 
 from app.db import engine, transaction
 from app.dispatch import messages_waiting
+from app.gate import admission
 from app.jobs import lifecycle
 from app.jobs.tables import Worker
-from app.line import admission, control
+from app.line import control
 from app.line.tables import LineState
 from app.redis import client
 from config.queues import Tier

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from app.line import admission
-from app.line.admission import (
+from app.gate import admission
+from app.gate.admission import (
     Reservation,
     Settlement,
     Used,
@@ -22,10 +22,10 @@ from app.line.admission import (
     release,
     settle,
 )
-from app.line.errors import RateLimited, Refused
+from app.gate.errors import RateLimited, Refused
 from app.redis import client
 from config.queues import Tier
-from tests.integration.line.gate import batch, entry, limits, measure
+from tests.integration.gate.gate import batch, entry, limits, measure
 
 ACCOUNT = "acct_alice"
 BUCKETS = (f"lh:tokens:{ACCOUNT}:interactive", "lh:tokens:key_alice")

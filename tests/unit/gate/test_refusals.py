@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.line.errors import LineFull, RateLimited
-from app.line.refusals import duration, jittered, refusal
+from app.gate.errors import LineFull, RateLimited
+from app.gate.refusals import duration, jittered, refusal
 from config.queues import Tier, Window
 
 

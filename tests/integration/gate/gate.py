@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.accounts.limits import Limits
+from app.gate.admission import Entry
 from app.ids import new_id
-from app.line.admission import Entry
 from app.line.measures import AccountMeasure, Measure
 from config.queues import Tier, Window
 

@@ -9,8 +9,8 @@ from typing import Final
 from cachetools import LRUCache
 
 from app import clock
-from app.line.errors import RateLimited
-from app.line.refusals import jittered
+from app.gate.errors import RateLimited
+from app.gate.refusals import jittered
 
 PROBE_SECONDS: Final = 1.0
 MAX_ACCOUNTS: Final = 100_000

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.line.errors import LineDraining, LineFull, RateLimited, Refused, WindowUnmeetable
+from app.gate.errors import LineDraining, LineFull, RateLimited, Refused, WindowUnmeetable
 from config.queues import Tier, Window
 
 UNKNOWN_SECONDS: Final = 5.0  # where the drain rate is not known

@@ -11,11 +11,11 @@ import orjson
 from redis import Redis
 
 from app.accounts.limits import Limits
-from app.line.errors import Refused
+from app.gate.errors import Refused
+from app.gate.refusals import refusal
+from app.gate.scripts import run
 from app.line.estimates import Ahead
 from app.line.measures import Measure
-from app.line.refusals import refusal
-from app.line.scripts import run
 from config.catalogue import DEFAULT_LIMITS, catalogue
 from config.queues import Tier, Window
 from config.settings import settings

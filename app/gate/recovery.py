@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from app import clock
 from app.accounts.limits import limits_of
 from app.accounts.tables import Account, ApiKey
+from app.gate import admission
 from app.ids import earliest_id
 from app.jobs.states import Status
 from app.jobs.tables import Job, Usage
-from app.line import admission
 from config.queues import Tier
 from config.settings import settings
 

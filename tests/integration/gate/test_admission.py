@@ -2,15 +2,15 @@
 
 import pytest
 
-from app.line import admission
-from app.line.admission import admit, publish, release
-from app.line.errors import LineDraining, LineFull, WindowUnmeetable
-from app.line.shedding import Shedding, find_shedding
+from app.gate import admission
+from app.gate.admission import admit, publish, release
+from app.gate.errors import LineDraining, LineFull, WindowUnmeetable
+from app.gate.shedding import Shedding, find_shedding
 from app.line.tables import LineState
 from app.redis import client
 from config.catalogue import catalogue
 from config.queues import Tier, Window
-from tests.integration.line.gate import MODEL, batch, entry, measure
+from tests.integration.gate.gate import MODEL, batch, entry, measure
 
 LIMITS = catalogue()[MODEL].line
 MOST = LIMITS[Tier.INTERACTIVE].max_jobs

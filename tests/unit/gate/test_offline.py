@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.line.errors import RateLimited
-from app.line.offline import PROBE_SECONDS, Breaker, LocalBound
+from app.gate.errors import RateLimited
+from app.gate.offline import PROBE_SECONDS, Breaker, LocalBound
 
 
 class Clock:

@@ -15,6 +15,6 @@ def run(redis: Redis, name: str, *arguments: Any) -> Any:
 
 @lru_cache(64)
 def _script(redis: Redis, name: str) -> Script:
-    folder = resources.files("app.line")
+    folder = resources.files("app.gate")
     parts = [(folder / f"{part}.lua").read_text() for part in ("buckets", "lines", name)]
     return redis.register_script("\n".join(parts))
