@@ -7,6 +7,7 @@ from app.jobs import lifecycle, log
 from app.jobs.log import Output
 from app.jobs.requests import JobRequest, JsonObject, JsonSchema
 from app.streams.announce import announce
+from config.queues import Tier
 from workers.engine import Call, Engine, FinishReason, PromptRejected, Sampling
 from workers.output import TextAssembler
 from workers.running import Cause, RunningJob
@@ -34,6 +35,7 @@ def prepare(engine: Engine, job: RunningJob) -> Call | None:
         prompt_ids=prompt_ids,
         sampling=sampling,
         prior_ids=job.prior_ids,
+        priority=list(Tier).index(job.job.tier),
         cache_salt=job.job.account_id,
     )
 

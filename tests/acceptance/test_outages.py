@@ -113,3 +113,24 @@ def test_a_postgres_that_restarts_costs_no_token(outage):
     assert following.ended().text == whole
     assert stack.ended(job_id)["output"]["text"] == whole
     assert stack.ended(stack.submit(model="faulty", max_output_tokens=5))["usage"]["output_tokens"] == 5
+
+
+def test_a_line_under_load_outlives_redis(outage):
+    """Batch work fills the engine and more waits; Redis goes, jobs still come, and it is back with nothing."""
+    servers, stack = outage
+    line = {"model": "faulty", "input": "[[step_ms=10]] A line.", "max_output_tokens": 60, "ignore_eos": True}
+    chat = {"model": "faulty", "input": "[[tokens=10]] A chat."}
+    jobs = [stack.submit(**line, tier="batch") for _ in range(24)]
+    eventually(lambda: any(stack.job(job_id)["started_at"] for job_id in jobs), 20, stack.tail())
+    servers.stop("valkey")
+    jobs += [stack.submit(**line, tier="batch") for _ in range(8)]
+    chats = [stack.submit(**chat) for _ in range(4)]
+    servers.start("valkey")
+    chats += [stack.submit(**chat) for _ in range(4)]
+    for job_id in chats:
+        assert stack.ended(job_id)["status"] == "completed"
+    for job_id in jobs:
+        job = stack.ended(job_id, 120)
+        assert (job["status"], job["usage"]["output_tokens"]) == ("incomplete", 60)
+        events = stack.http.get(f"/v1/jobs/{job_id}/events").json()["data"]
+        assert [e["type"] for e in events if e["type"] == "job.incomplete"] == ["job.incomplete"]

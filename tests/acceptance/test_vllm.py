@@ -36,6 +36,11 @@ def token_ids(job_id):
         return read_output(session, find_job(session, job_id)).token_ids
 
 
+def counted(job):
+    """The tokens of a job; of its prompt the second job finds some in the cache."""
+    return {name: job["usage"][name] for name in ("input_tokens", "output_tokens", "total_tokens")}
+
+
 def test_ten_kills_in_mid_generation_change_no_token(vllm_stack):
     stack = vllm_stack
     undisturbed = stack.submit(**STORY)
@@ -53,7 +58,7 @@ def test_ten_kills_in_mid_generation_change_no_token(vllm_stack):
     assert token_ids(job_id) == token_ids(undisturbed)
     assert seen.text == job["output"]["text"] == whole["output"]["text"]
     assert seen.rewinds == []
-    assert job["usage"] == whole["usage"]
+    assert counted(job) == counted(whole)
 
 
 def test_under_load_a_kill_changes_no_token_that_was_stored(vllm_stack):

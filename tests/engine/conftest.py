@@ -70,11 +70,11 @@ class Subject:
         self._undisturbed: dict[str, list[int]] = {}
 
     def call(
-        self, prompt="Tell me a long story about the sea.", *, prior=(), salt=None, **sampling: Any
+        self, prompt="Tell me a long story about the sea.", *, prior=(), salt=None, priority=0, **sampling: Any
     ) -> Call:
         ids = self.engine.encode(prompt) if isinstance(prompt, str) else prompt
         options = {"max_tokens": 60, "temperature": 0.0} | sampling
-        return Call("call", ids, Sampling(**options), prior_ids=prior, cache_salt=salt)
+        return Call("call", ids, Sampling(**options), prior_ids=prior, priority=priority, cache_salt=salt)
 
     def answer(self, prompt="Tell me a long story about the sea.", **options: Any) -> Answer:
         return self.loop.run(self.read(self.call(prompt, **options)))

@@ -343,6 +343,29 @@ def test_a_call_that_nobody_reads_any_more_frees_its_slot(subject, how):
     assert waited < 2 * forty_steps
 
 
+def test_of_calls_that_wait_the_more_urgent_one_is_read_first(subject):
+    ended = []
+
+    async def read(name, call):
+        await subject.read(call)
+        ended.append(name)
+
+    async def crowd():
+        running = [
+            asyncio.create_task(read("running", subject.call(max_tokens=40 + n, ignore_eos=True)))
+            for n in range(subject.engine.slots)
+        ]
+        await asyncio.sleep(0.1)  # they are in the engine before the others come
+        late = [
+            asyncio.create_task(read(name, subject.call(max_tokens=3, ignore_eos=True, priority=priority)))
+            for name, priority in (("batch", 1), ("batch", 1), ("interactive", 0))
+        ]
+        await asyncio.gather(*running, *late)
+
+    subject.loop.run(crowd())
+    assert [name for name in ended if name != "running"] == ["interactive", "batch", "batch"]
+
+
 def test_a_call_closed_before_its_first_delta_leaves_nothing_behind(subject):
     async def close_early():
         for _ in range(3 * subject.engine.slots):

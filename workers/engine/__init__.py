@@ -68,6 +68,7 @@ class Call:
     prompt_ids: Sequence[int]
     sampling: Sampling
     prior_ids: Sequence[int] = ()
+    priority: int = 0  # which of several calls is read first where not all can be: the smallest
     cache_salt: str | None = None  # prompts with different salts never share cached prefixes
 
 

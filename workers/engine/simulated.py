@@ -14,11 +14,12 @@ leave it out where strangers write the prompts:
 """
 
 import asyncio
+import bisect
 import contextlib
 import os
 import signal
 from array import array
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from hashlib import blake2b
 
@@ -48,12 +49,20 @@ class _Stream:
     late reader gets fewer, longer deltas.
     """
 
-    __slots__ = ("cues", "error", "finish", "fresh", "left", "made", "prefill", "ready_at", "stride",
-                 "waiter", "write")  # fmt: skip
+    __slots__ = ("cues", "error", "finish", "fresh", "left", "made", "prefill", "priority", "ready_at",
+                 "stride", "waiter", "write")  # fmt: skip
 
     def __init__(
-        self, write: Callable[[], int], cues: dict[str, str], *, left: int, stride: int, prefill: int
+        self,
+        write: Callable[[], int],
+        cues: dict[str, str],
+        *,
+        left: int,
+        stride: int,
+        prefill: int,
+        priority: int,
     ) -> None:
+        self.priority = priority
         self.write = write
         self.cues = cues
         self.left = left
@@ -107,7 +116,7 @@ class SimulatedEngine:
         self._prefill_rate = float(options.get("prefill_tokens_per_second", 20_000))
         self._has_cues = bool(options.get("cues"))
         self._running: list[_Stream] = []
-        self._waiting: deque[_Stream] = deque()
+        self._waiting: list[_Stream] = []  # who is admitted next, first
         self._prefilled_at = 0.0
         self._cached: OrderedDict[bytes, None] = OrderedDict()
         self._death: EngineDead | None = EngineDead("The engine is not started.")
@@ -153,7 +162,7 @@ class SimulatedEngine:
             return
         cached = self._count_cached(call)
         stream = self._stream(call, cached)
-        self._waiting.append(stream)
+        bisect.insort(self._waiting, stream, key=lambda waiting: waiting.priority)
         self._work.set()
         try:
             while stream.finish is None or stream.fresh:
@@ -170,7 +179,8 @@ class SimulatedEngine:
         left = tokens_left(call, self.spec.context_tokens)
         stride = max(1, round(int(cues.get("step_ms", 0)) / 1000 / self._step_seconds))
         prefill = len(call.prompt_ids) + len(call.prior_ids) - cached
-        return _Stream(open_writer(call, cues).next, cues, left=left, stride=stride, prefill=prefill)
+        writer = open_writer(call, cues)
+        return _Stream(writer.next, cues, left=left, stride=stride, prefill=prefill, priority=call.priority)
 
     def _count_cached(self, call: Call) -> int:
         """Prompt tokens that an earlier call with the same salt began with; and remember this one's."""
@@ -209,7 +219,7 @@ class SimulatedEngine:
 
     def _step(self, now: float, ticks: int) -> None:
         while self._waiting and len(self._running) < self.slots:
-            self._admit(self._waiting.popleft(), now)
+            self._admit(self._waiting.pop(0), now)
         for stream in self._running:
             if now < stream.ready_at or (stream.stride > 1 and ticks % stream.stride):
                 continue

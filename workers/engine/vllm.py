@@ -152,7 +152,7 @@ class VllmEngine:
         request_id = f"{call.id}:{uuid4().hex}"
         is_over = False
         try:
-            outputs = self._llm.generate(_prompt(call), self._params(call), request_id)
+            outputs = self._llm.generate(_prompt(call), self._params(call), request_id, priority=call.priority)
             async with contextlib.aclosing(outputs):
                 async for output in outputs:
                     delta = _delta(output, call.sampling)
@@ -206,6 +206,8 @@ def _engine_args(spec: ModelSpec, slots: int) -> Any:
         "served_model_name": spec.name,
         "max_model_len": spec.context_tokens,
         "max_num_seqs": slots,
+        # Among prompts that wait to be read; it frees no slot, `workers.slots` does.
+        "scheduling_policy": "priority",
         "enable_prefix_caching": True,
         # A long prompt is read in pieces, between which every running stream gets its token.
         "long_prefill_token_threshold": min(PREFILL_PIECE_TOKENS, spec.long_prompt_tokens),
