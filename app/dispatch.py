@@ -11,7 +11,7 @@ from celery import Celery
 from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 
-from app.redis import RedisError, client
+from app.redis import RedisError, client, quick_client
 from config.queues import RUN_JOB, Tier, queue_name, queues_of
 from config.settings import settings
 
@@ -66,7 +66,7 @@ def ring(job_id: str, worker_id: str, tier: Tier) -> bool:
 def wake() -> None:
     """Tell the dispatcher that the line or the slots changed; else it looks within half a second."""
     try:
-        client().publish(WAKE_CHANNEL, b"")
+        quick_client().publish(WAKE_CHANNEL, b"")
     except (RedisError, OSError) as error:
         log.warning("wake.failed", error=str(error))
 

@@ -5,8 +5,8 @@ the claim sorts out; a dispatcher that is away costs latency. The decision is `a
 
 import signal
 import threading
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -153,7 +153,8 @@ class Dispatcher:
             if admission.needs_rebuild(client()):
                 log.warning("gate.rebuilt")
                 with transaction() as session:
-                    recovery.rebuild_gate(session, client())
+                    reservations, used = recovery.read_lost(session)
+                admission.rebuild(client(), reservations, used)
             admission.publish(client(), measures, rooms)
 
         _at_the_gate(tell)
@@ -167,7 +168,7 @@ def _charges(model: str, placed: Sequence[Placement]) -> dict[placing.Charge, fl
     return charges
 
 
-def _at_the_gate(act: Any) -> None:
+def _at_the_gate(act: Callable[[], None]) -> None:
     try:
         act()
     except (RedisError, OSError) as error:

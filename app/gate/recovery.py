@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
-from redis import Redis
 from sqlalchemy import ColumnElement, case, func, or_, select
 from sqlalchemy.orm import Session
 
@@ -23,9 +22,9 @@ from config.settings import settings
 MINUTE: Final = timedelta(minutes=1)
 
 
-def rebuild_gate(session: Session, redis: Redis) -> None:
-    """Raises `RedisError`."""
-    admission.rebuild(redis, list(_reservations(session)), list(_used(session)))
+def read_lost(session: Session) -> tuple[list[admission.Reservation], list[admission.Used]]:
+    """What `admission.rebuild` takes."""
+    return list(_reservations(session)), list(_used(session))
 
 
 def _reservations(session: Session) -> Iterator[admission.Reservation]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from app.gate.errors import LineDraining, LineFull, RateLimited, Refused, WindowUnmeetable
+from app.line.wording import in_words
 from config.queues import Tier, Window
 
 UNKNOWN_SECONDS: Final = 5.0  # where the drain rate is not known
@@ -33,7 +34,7 @@ def refusal(answer: Answer, model: str, tier: Tier, window: Window) -> Refused:
         case "account_full":
             return _account_full(answer, line)
         case "window":
-            now = f"what waits before this job takes about {duration(answer['wait'])}"
+            now = f"what waits before this job takes about {in_words(answer['wait'])}"
             return WindowUnmeetable(
                 f"A completion_window of {window} cannot be met: {now}. Choose a longer one."
             )
@@ -69,10 +70,3 @@ def _line_seconds(answer: Answer) -> float:
 def jittered(seconds: float, chance: Callable[[], float] = random.random) -> float:
     """Up to `JITTER` longer, never shorter."""
     return seconds * (1 + JITTER * chance())
-
-
-def duration(seconds: float) -> str:
-    """For people: `45 s`, `12 min`, `2.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

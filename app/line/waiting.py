@@ -60,7 +60,8 @@ def read_rooms(session: Session) -> dict[str, list[Room]]:
     return rooms
 
 
-# Of each account at most `per_account` jobs, of at most `most_accounts` accounts: those that were given least.
+# Of each account at most `per_account` jobs, of at most `most_accounts` accounts: those that come (back) to the
+# line, who are not active before they were seen here, then those that were given least.
 _CANDIDATES = text("""
     SELECT job.*, chosen.account_id, chosen.weight, chosen.virtual_tokens, chosen.is_active, kind.tier
     FROM (VALUES ('interactive', false), ('interactive', true), ('batch', false), ('batch', true))
@@ -80,7 +81,7 @@ _CANDIDATES = text("""
         FROM present JOIN accounts ON accounts.id = present.account_id
         LEFT JOIN shares ON shares.account_id = present.account_id AND shares.model = :model
             AND shares.tier = kind.tier
-        ORDER BY shares.is_active DESC NULLS FIRST, shares.virtual_tokens
+        ORDER BY is_active, virtual_tokens
         LIMIT :most_accounts
     ) chosen
     CROSS JOIN LATERAL (

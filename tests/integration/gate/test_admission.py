@@ -233,7 +233,7 @@ def test_a_window_that_the_rate_does_not_allow_is_refused_unless_the_account_tak
     assert isinstance(error, WindowUnmeetable)
     assert (error.param, error.retry_after_seconds) == ("completion_window", None)
     assert "2h" in str(error)
-    assert "3.0 h" in str(error)
+    assert "3 h" in str(error)
     admit(redis, batch(window=Window.EIGHT_HOURS))
     admit(redis, batch(window=Window.TWO_HOURS, accepts_late_windows=True))
     admit(redis, batch(window=Window.TWO_HOURS, account_id="acct_bob"))

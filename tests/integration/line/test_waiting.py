@@ -139,6 +139,18 @@ def test_all_accounts_are_offered_before_one_is_offered_twice(make_job):
     assert len({placement.job.account_id for placement in placed}) == 2
 
 
+def test_an_account_that_comes_back_is_seen_however_many_others_wait(make_account, make_job):
+    for n in range(20):
+        make_job(account=f"other-{n}", tier="batch")
+    dispatch([Room("w1", 1)])
+    act(lambda session: session.execute(text("UPDATE shares SET is_active = true")))
+    bob = make_account("bob")
+    with transaction() as session:
+        session.add(Share(account_id=bob.id, model=MODEL, tier=Tier.BATCH, virtual_tokens=5, is_active=False))
+    job = make_job(account="bob", tier="batch")
+    assert job.id in {job.job_id for job in candidates([Room("w1", 1)]).waiting}
+
+
 def test_placing_charges_the_share_in_advance_and_the_ledger_corrects_it(make_account, make_job, claim):
     alice = make_account()
     job = make_job(tier="batch", prompt_tokens=10, max_output_tokens=90)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gate.errors import LineFull, RateLimited
-from app.gate.refusals import duration, jittered, refusal
+from app.gate.refusals import jittered, refusal
 from config.queues import Tier, Window
 
 
@@ -41,14 +41,3 @@ def test_what_can_never_pass_is_not_to_be_retried():
         {"why": "account_full", "what": "tokens", "limit": 10, "own": 0, "cost": 11},
     ):
         assert refused(**answer).retry_after_seconds is None
-
-
-def test_durations_are_for_people():
-    assert [duration(s) for s in (5, 89, 91, 720, 5399, 9000)] == [
-        "5 s",
-        "89 s",
-        "2 min",
-        "12 min",
-        "90 min",
-        "2.5 h",
-    ]
