@@ -159,7 +159,6 @@ def _entry(draft: submission.Draft, caller: Caller) -> Entry:
         tier=draft.tier,
         window=draft.completion_window,
         tokens=draft.reserved_tokens,
-        prompt_tokens=draft.prompt_tokens,
         is_long=draft.is_long,
         limits=caller.limits[draft.tier],
     )

@@ -15,7 +15,7 @@ import typer
 from app.cli.errors import CommandFailed
 from app.cli.text import harmless
 from app.jobs.states import Status
-from config.queues import Tier
+from config.queues import Tier, Window
 
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID")]
 Url = Annotated[str | None, typer.Option("--url", help="Where the API is; else LONGHAUL_URL.")]
@@ -26,7 +26,11 @@ def submit(
     prompt: Annotated[str, typer.Argument(help="What to ask; - reads it from standard input.")],
     *,
     model: Annotated[str | None, typer.Option(help="Else one that a worker serves.")] = None,
-    tier: Annotated[Tier, typer.Option(help="Batch jobs yield to interactive ones.")] = Tier.INTERACTIVE,
+    tier: Annotated[Tier | None, typer.Option(help="Batch jobs yield to interactive ones.")] = None,
+    window: Annotated[
+        Window | None, typer.Option(help="By when it is wanted; else batch jobs have 24h.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Follow-ups of a session keep its place.")] = None,
     max_output_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=2)] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
@@ -45,7 +49,9 @@ def submit(
     """
     body = {
         "input": sys.stdin.read() if prompt == "-" else prompt,
-        "tier": tier.value,
+        "tier": tier,
+        "completion_window": window,
+        "session_id": session,
         "max_output_tokens": max_output_tokens,
         "temperature": temperature,
         "stop": stop,

@@ -40,7 +40,6 @@ class Entry:
     tier: Tier
     window: Window
     tokens: int
-    prompt_tokens: int = 0
     is_long: bool = False
     limits: Limits = field(default_factory=Limits)
 

@@ -366,6 +366,12 @@ def test_of_calls_that_wait_the_more_urgent_one_is_read_first(subject):
     assert [name for name in ended if name != "running"] == ["interactive", "batch", "batch"]
 
 
+def test_the_share_of_the_kv_cache_in_use_is_a_share(subject):
+    subject.answer(max_tokens=5)
+    use = subject.engine.kv_use()
+    assert use is None or 0 <= use <= 1
+
+
 def test_a_call_closed_before_its_first_delta_leaves_nothing_behind(subject):
     async def close_early():
         for _ in range(3 * subject.engine.slots):
