@@ -36,6 +36,8 @@ class LineLimits(BaseModel):
     low_mark: float = Field(0.6, gt=0, lt=1)
 
 
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+
 DEFAULT_LIMITS = {
     Tier.INTERACTIVE: LineLimits(max_jobs=2_000, max_tokens=10_000_000, max_wait_seconds=60),
     Tier.BATCH: LineLimits(max_jobs=1_000_000, max_tokens=2_000_000_000, max_wait_seconds=2 * 86_400),
@@ -59,6 +61,10 @@ class ModelSpec(BaseModel):
     max_output_tokens: int = Field(0, ge=0)  # 0: the context window alone bounds it
     long_prompt_tokens: int = Field(0, ge=0)  # 0: half the context window
     long_prompt_slots: int = Field(0, ge=0)  # 0: a quarter of the slots
+    # vLLM's names of the parsers for the model's own markup; without one it calls no tools, or does not reason.
+    tool_parser: str = ""
+    reasoning_parser: str = ""
+    chat_template: str = ""  # a file in config/templates in place of the model's own
     line: dict[Tier, LineLimits] = {}
     source: ModelSource | None = None
     engine_options: dict[str, Any] = {}
@@ -77,6 +83,10 @@ class ModelSpec(BaseModel):
             "long_prompt_slots": min(given.get("long_prompt_slots") or max(1, slots // 4), slots),
             "line": {**DEFAULT_LIMITS, **given.get("line", {})},
         }
+
+    @property
+    def chat_template_path(self) -> Path | None:
+        return TEMPLATES / self.chat_template if self.chat_template else None
 
     @property
     def weights_path(self) -> str:

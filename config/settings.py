@@ -46,11 +46,13 @@ class Settings(BaseSettings):
     ping_seconds: float = 20.0  # WebSocket pings and SSE comments
     write_timeout_seconds: float = 10.0  # a follower that takes no byte for this long is dropped
     cancel_wait_seconds: float = 5.0  # how long a cancel request waits for the worker to settle
+    max_sync_seconds: float = 600.0  # how long an OpenAI call without background mode waits for its job
     key_cache_seconds: float = 5.0  # a revoked key works at most this much longer
 
     # Jobs
     max_attempts: int = 3  # attempts lost without progress before a job fails
     retention_days: int = 30
+    unstored_seconds: float = 600.0  # a job that is not to be stored is kept this long after its end
     ring_after_seconds: float = 5.0  # a job that was placed on a worker and not claimed is placed again
     janitor_interval_seconds: float = 1.0
 

@@ -18,7 +18,7 @@ def prepare(engine: Engine, job: RunningJob) -> Call | None:
     `PromptRejected`.
     """
     request = JobRequest.model_validate(job.job.request)
-    prompt_ids = engine.encode(request.messages)
+    prompt_ids = engine.encode(request.prompt.messages)
     job.input_tokens = len(prompt_ids)
     sampling = sampling_of(request, room=engine.spec.context_tokens - len(prompt_ids))
     if request.logprobs is not None:

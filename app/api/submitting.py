@@ -23,7 +23,8 @@ from app.ids import new_id
 from app.jobs import submission
 from app.jobs.errors import ModelNotFound, RequestInvalid
 from app.jobs.requests import JobRequest
-from app.jobs.tables import Job
+from app.jobs.submission import Spoken
+from app.jobs.tables import Job, Surface
 from app.line.estimates import Ahead
 from app.redis import RedisError, quick_client
 from config.catalogue import ModelSpec, catalogue, price_factors
@@ -44,18 +45,19 @@ class Joined:
     ahead: Ahead | None = None
 
 
-def submit(wanted: JobRequest, idempotency_key: str | None) -> Joined:
+def submit(wanted: JobRequest, idempotency_key: str | None, spoken: Spoken = Spoken()) -> Joined:  # noqa: B008 - frozen
     """The job, and whether it is new. Raises what `app.jobs.errors`, `app.tokens.errors` and `app.gate.errors`
     have for it.
     """
     caller = auth.caller()
     body = _resolved(wanted)
     # Over what the client said, so that a new default of ours does not turn a repetition into a conflict.
-    request_hash = hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
+    said = body if spoken.surface is Surface.JOBS else [spoken.surface, spoken.echo, body]
+    request_hash = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).digest()
     if idempotency_key is not None and (job := _earlier(caller, idempotency_key, request_hash)):
         return Joined(job, is_new=False)
     spec = _model(wanted.model)
-    prompt_tokens = tokens.count(spec, wanted.messages)
+    prompt_tokens = tokens.count(spec, wanted.prompt)
     output_tokens = _output_limit(wanted, spec, prompt_tokens)
     draft = submission.Draft(
         job_id=new_id("job"),
@@ -75,6 +77,7 @@ def submit(wanted: JobRequest, idempotency_key: str | None) -> Joined:
         prompt_tokens=prompt_tokens,
         reserved_tokens=prompt_tokens + output_tokens,
         is_long=prompt_tokens > spec.long_prompt_tokens,
+        spoken=spoken,
     )
     return _join(draft, caller)
 

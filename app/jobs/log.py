@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.orm import Session
 
 from app.ids import PrefixedId, to_uuid
+from app.jobs.parts import Part
 from app.jobs.tables import Job, JobEvent, JobSegment, pack_ints
 
 # A worker never shows more than this many sequence numbers beyond what is stored: then it waits for Postgres.
@@ -38,17 +39,19 @@ class Segment:
     ends: list[int]
     token_ids: list[int]
     logprobs: list[Any] | None = None
+    parts: list[Any] | None = None
 
 
 # FOR SHARE waits for a rescue that is under way and then sees that the lease is gone; without it a stale
 # worker's row could land behind the rescuer's event.
 _STORE = text("""
     INSERT INTO job_segments
-        (job_id, seq, first_seq, attempt, char_offset, text, ends, token_ids, logprobs)
+        (job_id, seq, first_seq, attempt, char_offset, text, ends, token_ids, logprobs, parts)
     SELECT r.job_id, r.seq, r.first_seq, r.attempt, r.char_offset, r.text, r.ends, r.token_ids,
-        r.logprobs::jsonb
-    FROM unnest(:job_ids, :leases, :seqs, :first_seqs, :attempts, :offsets, :texts, :ends, :tokens, :logprobs)
-        AS r(job_id, lease_id, seq, first_seq, attempt, char_offset, text, ends, token_ids, logprobs)
+        r.logprobs::jsonb, r.parts::jsonb
+    FROM unnest(:job_ids, :leases, :seqs, :first_seqs, :attempts, :offsets, :texts, :ends, :tokens, :logprobs,
+            :parts)
+        AS r(job_id, lease_id, seq, first_seq, attempt, char_offset, text, ends, token_ids, logprobs, parts)
     JOIN (SELECT id, lease_id FROM jobs WHERE id = ANY(:job_ids) ORDER BY id FOR SHARE) held
         ON held.id = r.job_id AND held.lease_id = r.lease_id
     RETURNING job_id
@@ -63,6 +66,7 @@ _STORE = text("""
     bindparam("ends", type_=ARRAY(LargeBinary)),
     bindparam("tokens", type_=ARRAY(LargeBinary)),
     bindparam("logprobs", type_=ARRAY(Text)),
+    bindparam("parts", type_=ARRAY(Text)),
 )
 
 
@@ -83,6 +87,7 @@ def store_segments(session: Session, segments: Sequence[Segment]) -> set[str]:
             "ends": [pack_ints(s.ends) for s in segments],
             "tokens": [pack_ints(s.token_ids) for s in segments],
             "logprobs": [_json_or_null(s.logprobs) for s in segments],
+            "parts": [_json_or_null(s.parts) for s in segments],
         },
     )
     return {f"job_{row.job_id.hex}" for row in rows}
@@ -204,16 +209,19 @@ def erase(session: Session, job_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a job has produced so far, from its stored segments."""
+    """What a job has produced so far, from its stored segments. `parts` is None where `text` is all there is to
+    it.
+    """
 
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[Any, ...] = ()
+    parts: tuple[Part, ...] | None = None
 
 
 def read_output(session: Session, job: Job) -> Output:
     statement = (
-        select(JobSegment.text, JobSegment.token_ids, JobSegment.logprobs)
+        select(JobSegment.text, JobSegment.token_ids, JobSegment.logprobs, JobSegment.parts)
         .where(JobSegment.job_id == job.id, JobSegment.first_seq > job.output_start_seq)
         .order_by(JobSegment.seq)
     )
@@ -222,4 +230,7 @@ def read_output(session: Session, job: Job) -> Output:
         "".join(row.text for row in rows),
         tuple(token for row in rows for token in row.token_ids),
         tuple(entry for row in rows for delta in row.logprobs or () for entry in delta),
+        parts=tuple(part for row in rows for delta in row.parts or () for part in delta)
+        if any(row.parts is not None for row in rows)
+        else None,
     )

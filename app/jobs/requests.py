@@ -7,15 +7,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from app.jobs.prompts import Prompt, ToolUse
+from app.jobs.schemas import check_schema
+from app.jobs.tools import MAX_TOOL_CALLS, MAX_TOOLS, CallId, FunctionTool, NamedFunction, ToolCall, ToolChoice
 from config.queues import Tier, Window
 
 MAX_INPUT_CHARS = 1_000_000
 MAX_MESSAGES = 1_000
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
-MAX_SCHEMA_BYTES = 32_768
-MAX_SCHEMA_DEPTH = 16
 MAX_METADATA_PAIRS = 16
+MAX_LOGIT_BIAS = 300
 DAY_SECONDS = 86_400
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
@@ -34,12 +36,28 @@ class TextPart(Shape):
 
 
 class Message(Shape):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    """An assistant's may ask for `tool_calls`; a tool's answers the one that `tool_call_id` names."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] = ""
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOL_CALLS)] = []
+    tool_call_id: CallId | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls are an assistant's")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise ValueError("tool_call_id belongs to a message of the role tool, and to no other")
+        return self
 
     @property
     def text(self) -> str:
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+    @property
+    def chars(self) -> int:
+        return len(self.text) + sum(len(call.name) + len(call.arguments) for call in self.tool_calls)
 
 
 class PlainText(Shape):
@@ -60,11 +78,7 @@ class JsonSchema(Shape):
     @field_validator("schema_")
     @classmethod
     def _bounded(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        if (size := len(json.dumps(schema))) > MAX_SCHEMA_BYTES:
-            raise ValueError(f"is {size} bytes; the limit is {MAX_SCHEMA_BYTES}")
-        if (depth := _depth(schema)) > MAX_SCHEMA_DEPTH:
-            raise ValueError(f"is {depth} levels deep; the limit is {MAX_SCHEMA_DEPTH}")
-        return schema
+        return check_schema(schema)
 
 
 class TextOptions(Shape):
@@ -85,6 +99,12 @@ class JobRequest(Shape):
     model: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     input: str | Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     instructions: str | None = Field(None, max_length=MAX_INPUT_CHARS)
+    prompt_format: Literal["chat", "raw"] = Field(
+        "chat", description="raw: the model reads `input` as it stands, without its chat template."
+    )
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] = []
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
     tier: Tier | None = Field(
         None, description="Without one: interactive, or batch where a completion window is given."
     )
@@ -106,6 +126,9 @@ class JobRequest(Shape):
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
+    logit_bias: Annotated[
+        dict[int, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_LOGIT_BIAS)
+    ] = {}
     logprobs: int | None = Field(None, ge=0, le=20)
     ignore_eos: bool = False
     text: TextOptions = TextOptions()
@@ -131,7 +154,23 @@ class JobRequest(Shape):
             raise ValueError("completion_window of an interactive job can only be soonest")
         if not isinstance(self.text.format, PlainText) and self.stop:
             raise ValueError("stop cannot be combined with a structured text.format")
+        if self.prompt_format == "raw" and (not isinstance(self.input, str) or self.instructions or self.tools):
+            raise ValueError("prompt_format raw takes an input that is a string, no instructions and no tools")
+        self._check_tools()
         return self
+
+    def _check_tools(self) -> None:
+        names = [tool.name for tool in self.tools]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"tools has two functions named '{twice}'")
+        if isinstance(self.tool_choice, NamedFunction) and self.tool_choice.name not in names:
+            raise ValueError(f"tool_choice names '{self.tool_choice.name}', which is not among tools")
+        if self.tool_choice == "required" and not names:
+            raise ValueError("tool_choice is required, but there are no tools")
+        use = self.tool_use
+        if use and use.is_forced and (self.stop or not isinstance(self.text.format, PlainText)):
+            raise ValueError("tool_choice that forces a call cannot be combined with stop or text.format")
 
     @property
     def effective_tier(self) -> Tier:
@@ -147,34 +186,65 @@ class JobRequest(Shape):
 
     @property
     def input_chars(self) -> int:
-        texts = [self.input] if isinstance(self.input, str) else [message.text for message in self.input]
-        return sum(len(text) for text in texts) + len(self.instructions or "")
+        chars = [len(self.input)] if isinstance(self.input, str) else [message.chars for message in self.input]
+        tools = sum(len(json.dumps(tool.for_template)) for tool in self.tools)
+        return sum(chars) + len(self.instructions or "") + tools
 
     @property
-    def messages(self) -> list[dict[str, str]]:
-        """The conversation as chat messages, instructions first."""
-        spoken = (
-            [{"role": "user", "content": self.input}]
-            if isinstance(self.input, str)
-            else [{"role": _ROLES.get(m.role, m.role), "content": m.text} for m in self.input]
+    def tool_use(self) -> ToolUse | None:
+        """What calls the model may make; None where it may make none."""
+        if not self.tools or self.tool_choice == "none":
+            return None
+        is_named = isinstance(self.tool_choice, NamedFunction)
+        return ToolUse(
+            tuple(tool.for_template for tool in self.tools),
+            self.tool_choice.name if isinstance(self.tool_choice, NamedFunction) else self.tool_choice,
+            is_named=is_named,
+            is_parallel=self.parallel_tool_calls,
+            strict=frozenset(tool.name for tool in self.tools if tool.strict),
         )
+
+    @property
+    def prompt(self) -> Prompt:
+        """What the model reads: instructions first, the tools beside it."""
+        if self.prompt_format == "raw" and isinstance(self.input, str):
+            return Prompt(raw=self.input)
+        said = [Message(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         lead = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        return lead + spoken
+        use = self.tool_use
+        return Prompt([*lead, *_for_template(said)], list(use.tools) if use else [])
 
 
 # Chat templates know `system` alone; OpenAI renamed it.
 _ROLES = {"developer": "system"}
 
 
-def _depth(value: Any) -> int:
-    """Nesting of a JSON value, without recursion: the value is a client's."""
-    deepest, level = 0, [value]
-    while level:
-        deepest += 1
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-    return deepest
+def _for_template(said: list[Message]) -> list[dict[str, Any]]:
+    """As chat templates read messages: arguments as objects, results with their function's name."""
+    names: dict[str, str] = {}
+    written = []
+    for message in said:
+        one: dict[str, Any] = {"role": _ROLES.get(message.role, message.role), "content": message.text}
+        if message.tool_calls:
+            names |= {call.id: call.name for call in message.tool_calls}
+            one["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": _arguments(call.arguments)},
+                }
+                for call in message.tool_calls
+            ]
+        if message.tool_call_id is not None:
+            one |= {"tool_call_id": message.tool_call_id, "name": names.get(message.tool_call_id, "")}
+        written.append(one)
+    return written
+
+
+def _arguments(written: str) -> Any:
+    """A model may have written something else than an object, or no JSON: then its own words stand."""
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return written
+    return found if isinstance(found, dict) else written

@@ -13,9 +13,18 @@ from sqlalchemy.orm import Session
 from app.ids import PrefixedId, new_id
 from app.jobs.errors import IdempotencyConflict
 from app.jobs.states import Status
-from app.jobs.tables import Job
+from app.jobs.tables import Job, Surface
 from config.queues import Tier, Window
 from config.settings import settings
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """How a job is spoken of: the API it came through, what that one echoes, and whether it is kept."""
+
+    surface: Surface = Surface.JOBS
+    echo: dict[str, Any] | None = None
+    is_stored: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class Draft:
     is_long: bool = False
     estimated_wait_seconds: float | None = None
     placed_on: str | None = None  # the worker that will be rung for it
+    spoken: Spoken = Spoken()
 
 
 # The job and its first event in one statement, written out: building it from the mapped classes costs a
@@ -50,10 +60,12 @@ _SUBMIT = text("""
     WITH job AS (
         INSERT INTO jobs (id, account_id, key_id, kind, model, tier, status, request, metadata, request_hash,
             idempotency_key, session_id, completion_window, price_factor, prompt_tokens, reserved_tokens,
-            is_long, placed_on, rung_at, estimated_start_at, due_at, expires_at, order_at)
+            is_long, surface, echo, is_stored,
+            placed_on, rung_at, estimated_start_at, due_at, expires_at, order_at)
         SELECT :id, :account_id, :key_id, :kind, :model, :tier, :status, CAST(:request AS jsonb),
             CAST(:metadata AS jsonb), :request_hash, :idempotency_key, :session_id, :completion_window,
-            :price_factor, :prompt_tokens, :reserved_tokens, :is_long, :placed_on,
+            :price_factor, :prompt_tokens, :reserved_tokens, :is_long, :surface, CAST(:echo AS jsonb),
+            :is_stored, :placed_on,
             CASE WHEN :placed_on IS NOT NULL THEN now() END,
             now() + make_interval(secs => :estimated_wait_seconds), times.due_at,
             least(now() + make_interval(secs => :expires_after_seconds), times.due_at),
@@ -80,7 +92,17 @@ _SUBMIT = text("""
     bindparam("key_id", type_=PrefixedId("key")),
     *(
         bindparam(name, type_=Text)
-        for name in ("request", "metadata", "idempotency_key", "session_id", "model", "tier", "placed_on")
+        for name in (
+            "request",
+            "metadata",
+            "idempotency_key",
+            "session_id",
+            "model",
+            "tier",
+            "placed_on",
+            "surface",
+            "echo",
+        )
     ),
     *(
         bindparam(name, type_=Float)
@@ -102,6 +124,9 @@ def submit(session: Session, draft: Draft) -> tuple[Job, bool]:
         "status": Status.QUEUED.value,
         "request": orjson.dumps(draft.request).decode(),
         "metadata": orjson.dumps(draft.metadata).decode(),
+        "surface": draft.spoken.surface.value,
+        "echo": None if draft.spoken.echo is None else orjson.dumps(draft.spoken.echo).decode(),
+        "is_stored": draft.spoken.is_stored,
         "expires_after_seconds": draft.expires_after_seconds,
         "estimated_wait_seconds": draft.estimated_wait_seconds,
         "window_seconds": draft.completion_window.seconds,
@@ -119,6 +144,8 @@ def submit(session: Session, draft: Draft) -> tuple[Job, bool]:
         status=Status.QUEUED,
         request=draft.request,
         labels=draft.metadata,
+        surface=draft.spoken.surface,
+        echo=draft.spoken.echo,
         completion_window=draft.completion_window,
         created_at=times.created_at,
         order_at=times.order_at,

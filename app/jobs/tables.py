@@ -46,6 +46,15 @@ def quoted(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in sorted(values))
 
 
+class Surface(StrEnum):
+    """Which API a job was submitted through, and is spoken of in."""
+
+    JOBS = "jobs"
+    RESPONSES = "responses"
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+
+
 class PackedInts(TypeDecorator[list[int]]):
     """Integers below 2**31 as little-endian int32: four bytes a token id, and `octet_length / 4` counts."""
 
@@ -81,6 +90,11 @@ class Job(Base):
     labels: Mapped[dict[str, str]] = mapped_column("metadata", JSONB)
     idempotency_key: Mapped[str | None] = mapped_column(Text)
     request_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    surface: Mapped[Surface] = mapped_column(text_enum(Surface), server_default=Surface.JOBS)
+    echo: Mapped[dict[str, Any] | None] = mapped_column(
+        JSONB(none_as_null=True)
+    )  # what its surface says of it again
+    is_stored: Mapped[bool] = mapped_column(server_default="true")  # else it goes soon after its end
 
     attempt: Mapped[int] = mapped_column(server_default="0")
     lost_attempts: Mapped[int] = mapped_column(server_default="0")  # in a row, without progress
@@ -125,6 +139,7 @@ class Job(Base):
 
     __table_args__ = (
         CheckConstraint("kind IN ('generation')", name="kind_known"),
+        CheckConstraint(f"surface IN ({quoted(Surface)})", name="surface_known"),
         CheckConstraint(f"tier IN ({quoted(Tier)})", name="tier_known"),
         CheckConstraint(f"status IN ({quoted(Status)})", name="status_known"),
         CheckConstraint(
@@ -182,6 +197,11 @@ class Job(Base):
         Index("jobs_in_progress", "id", postgresql_where=text("status = 'in_progress'")),
         Index("jobs_lease", "lease_id", unique=True, postgresql_where=text("lease_id IS NOT NULL")),
         Index("jobs_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
+        Index(
+            "jobs_unstored",
+            "finished_at",
+            postgresql_where=text("NOT is_stored AND finished_at IS NOT NULL"),
+        ),
         {"postgresql_with": {"fillfactor": "80", "autovacuum_vacuum_scale_factor": "0.02"}},
     )
 
@@ -217,6 +237,8 @@ class JobSegment(Base):
     ends: Mapped[list[int]] = mapped_column(PackedInts)
     token_ids: Mapped[list[int]] = mapped_column(PackedInts)
     logprobs: Mapped[list[Any] | None] = mapped_column(JSONB)  # one list of token logprobs a seq
+    # Where the model's markup is parsed (tool calls, reasoning): a list of parts a seq, see `app.jobs.parts`.
+    parts: Mapped[list[Any] | None] = mapped_column(JSONB(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
 
     __table_args__ = (

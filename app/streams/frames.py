@@ -41,13 +41,22 @@ def decode(body: bytes) -> Frame:
     return Frame(fields.get("first_seq", fields["seq"]), fields["seq"], fields["type"], body)
 
 
-def delta(first_seq: int, seq: int, offset: int, text: str, logprobs: list[Any] | None = None) -> Frame:
-    if logprobs is None and first_seq == seq:
+def delta(
+    first_seq: int,
+    seq: int,
+    offset: int,
+    text: str,
+    logprobs: list[Any] | None = None,
+    parts: list[Any] | None = None,
+) -> Frame:
+    if logprobs is None and parts is None and first_seq == seq:
         body = b'{"type":"output.delta","seq":%d,"offset":%d,"delta":%b}' % (seq, offset, _json(text))
         return Frame(seq, seq, DELTA, body)
     fields: dict[str, Any] = {"offset": offset, "delta": text}
     if logprobs is not None:
         fields["logprobs"] = logprobs
+    if parts is not None:
+        fields["parts"] = parts
     return encode(first_seq, seq, DELTA, fields)
 
 
@@ -78,10 +87,29 @@ def _rest_of_segment(segment: JobSegment, cursor: int) -> Frame:
     """A segment without what lies at or before the cursor."""
     skip = max(0, cursor + 1 - segment.first_seq)
     cut = segment.ends[skip - 1] if skip else 0
-    logprobs = None
-    if segment.logprobs is not None:
-        logprobs = [entry for one in segment.logprobs[skip:] for entry in one]
-    return delta(segment.first_seq + skip, segment.seq, segment.char_offset + cut, segment.text[cut:], logprobs)
+    return delta(
+        segment.first_seq + skip,
+        segment.seq,
+        segment.char_offset + cut,
+        segment.text[cut:],
+        _flat(segment.logprobs, skip),
+        _flat(segment.parts, skip),
+    )
+
+
+def pieces_of(segment: JobSegment) -> Iterator[Frame]:
+    """The frames as they went out live, one a sequence number."""
+    start = 0
+    for index, end in enumerate(segment.ends):
+        seq = segment.first_seq + index
+        logprobs = None if segment.logprobs is None else segment.logprobs[index]
+        parts = None if segment.parts is None else segment.parts[index]
+        yield delta(seq, seq, segment.char_offset + start, segment.text[start:end], logprobs, parts)
+        start = end
+
+
+def _flat(lists: list[Any] | None, skip: int) -> list[Any] | None:
+    return None if lists is None else [entry for one in lists[skip:] for entry in one]
 
 
 # Line separators that JSON allows raw and that cut a line in common clients (str.splitlines, httpx).

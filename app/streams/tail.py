@@ -116,7 +116,7 @@ def salvage(redis: Redis, job_id: str, lease_id: str, attempt: int, after: int) 
     segments = []
     for _, fields in _range(redis, job_id, after):
         body = orjson.loads(fields[b"f"])
-        logprobs = body.get("logprobs")
+        logprobs, parts = body.get("logprobs"), body.get("parts")
         segments.append(
             Segment(
                 job_id=job_id,
@@ -129,6 +129,7 @@ def salvage(redis: Redis, job_id: str, lease_id: str, attempt: int, after: int) 
                 ends=[len(body["delta"])],
                 token_ids=unpack_ints(fields[b"t"]),
                 logprobs=None if logprobs is None else [logprobs],
+                parts=None if parts is None else [parts],
             )
         )
     return segments

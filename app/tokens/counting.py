@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 from cachetools import LRUCache
 
+from app.jobs.prompts import Prompt
 from app.tokens import simulated
 from app.tokens.errors import ContextLengthExceeded, PromptInvalid
 from app.tokens.tokenizer import ChatTokenizer
@@ -29,10 +30,11 @@ _counted_lock: Final = threading.Lock()
 _loading: Final = threading.Lock()
 
 
-def count(spec: ModelSpec, messages: Messages) -> int:
-    """How many tokens the engine will make of the messages. Where the model's tokenizer is not on this machine
+def count(spec: ModelSpec, prompt: Prompt) -> int:
+    """How many tokens the engine will make of the prompt. Where the model's tokenizer is not on this machine
     it is a guess, and the engine decides. Raises `PromptInvalid`.
     """
+    messages = prompt.messages
     version = _version(spec)
     key = _digest(spec, version, messages)
     with _counted_lock:

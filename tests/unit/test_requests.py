@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from app.jobs import requests
+from app.jobs import requests, schemas
 from app.jobs.requests import JobRequest
 
 
@@ -47,7 +47,7 @@ EDGES = [
     ("input", [{"role": "user", "content": "x"}], []),
     ("input", "x", ""),
     ("input", [{"role": "system", "content": "x"}], [{"role": "robot", "content": "x"}]),
-    ("text", schema(nested(requests.MAX_SCHEMA_DEPTH)), schema(nested(requests.MAX_SCHEMA_DEPTH + 1))),
+    ("text", schema(nested(schemas.MAX_SCHEMA_DEPTH)), schema(nested(schemas.MAX_SCHEMA_DEPTH + 1))),
     ("text", schema({"a": "x" * 32_000}), schema({"a": "x" * 33_000})),
     ("kind", "generation", "agent"),
     ("tier", "batch", "express"),
@@ -86,7 +86,7 @@ def test_instructions_come_first_and_developers_are_the_system():
             }
         ],
     )
-    assert asked.messages == [
+    assert asked.prompt.messages == [
         {"role": "system", "content": "Be brief."},
         {"role": "system", "content": "ab"},
     ]

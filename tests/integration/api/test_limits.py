@@ -31,7 +31,7 @@ def prompt_of(count):
     """A prompt of exactly so many tokens."""
     words = []
     while (
-        short := count - tokens.count(SPEC, JobRequest(model=MODEL, input=" ".join(words) or "a").messages)
+        short := count - tokens.count(SPEC, JobRequest(model=MODEL, input=" ".join(words) or "a").prompt)
     ) > 0:
         words += ["a"] * max(1, short // 2)
     return " ".join(words)
