@@ -1,5 +1,6 @@
-"""A client of the API that is fast enough to load it: submit over HTTP, follow on a WebSocket. It checks what
-every follower may rely on (each sequence number once, in order) and knows nothing of what is measured.
+"""A client of the API that is fast enough to load it: submit over HTTP, follow on a WebSocket, or stream a chat
+completion, of any OpenAI server. It checks what every follower may rely on (each sequence number once, in
+order; an end) and knows nothing of what is measured.
 """
 
 import time
@@ -14,10 +15,12 @@ import orjson
 LAST_EVENTS: Final = frozenset(
     {"job.completed", "job.incomplete", "job.failed", "job.cancelled", "job.expired"}
 )
+_DATA: Final = b"data: "
+_DONE: Final = b"data: [DONE]"
 
 
 class StreamBroken(Exception):
-    """A follower saw a hole or a repeat, or the stream ended before the job did."""
+    """A follower saw a hole, a repeat or an error, or the stream ended before its job did."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,24 @@ class Seen:
         elif frame["type"] in LAST_EVENTS:
             self.ended_at, self.status = at, frame["status"]
             self.output_tokens = frame["usage"]["output_tokens"]
+
+
+@dataclass(slots=True)
+class Heard:
+    """What came of a streamed chat completion; times are `time.monotonic`, tokens as the server counts them."""
+
+    first_token_at: float = 0.0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+    def take(self, chunk: dict[str, Any], at: float) -> None:
+        if "error" in chunk:
+            raise StreamBroken(str(chunk["error"]))
+        # A server may name the role, with empty content, before there is a token.
+        if not self.first_token_at and any(choice["delta"].get("content") for choice in chunk["choices"]):
+            self.first_token_at = at
+        if usage := chunk.get("usage"):
+            self.prompt_tokens, self.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
 
 
 class Client:
@@ -77,6 +98,21 @@ class Client:
         if not seen.status:
             raise StreamBroken(f"the stream of {job_id} ended after {seen.cursor}, before the job did")
         return seen
+
+    async def chat(self, body: dict[str, Any]) -> Heard:
+        """To the end of the stream. Raises `aiohttp.ClientError` where it is refused, `StreamBroken`."""
+        heard, is_over = Heard(), False
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        async with self.session.post(f"{self.url}/v1/chat/completions", json=asked) as answer:
+            answer.raise_for_status()
+            async for line in answer.content:
+                if line.startswith(_DATA):
+                    is_over = line.startswith(_DONE)
+                    if not is_over:
+                        heard.take(orjson.loads(line[len(_DATA) :]), time.monotonic())
+        if not (is_over and heard.first_token_at and heard.output_tokens):
+            raise StreamBroken(f"a chat ended as {heard}")
+        return heard
 
     async def frames(self, job_id: str) -> AsyncIterator[tuple[dict[str, Any], float]]:
         """Each frame with the time at which it came."""

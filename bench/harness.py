@@ -63,9 +63,8 @@ class Platform:
 
     def start_web(self) -> psutil.Process:
         """The process that serves, which is a child of gunicorn's."""
-        master = self._start("web", read_procfile()["web"])
-        self._wait(lambda: _answers(f"{self.url}/readyz"), "web")
-        (serving,) = psutil.Process(master.pid).children()
+        master = self.start("web", read_procfile()["web"], lambda: answers(f"{self.url}/readyz"))
+        (serving,) = master.children()
         return serving
 
     def start_background(self) -> None:
@@ -78,8 +77,14 @@ class Platform:
         """A worker that also takes orders for bare rounds, or the Celery app of another bench module."""
         command = read_procfile()["gpu"].replace("workers.celery:app", f"{app}:app")
         before = _workers_of(model)  # one that was killed stays in the table for a while
-        process = self._start("gpu", command, LONGHAUL_MODEL=model, **environment)
-        self._wait(lambda: _workers_of(model) - before, "gpu")
+        return self.start(
+            "gpu", command, lambda: _workers_of(model) - before, LONGHAUL_MODEL=model, **environment
+        )
+
+    def start(self, name: str, command: str, is_ready: Callable[[], Any], **environment: str) -> psutil.Process:
+        """Any program, once it is ready. Raises `BenchFailed` with its log where that never comes."""
+        process = self._start(name, command, **environment)
+        self._wait(is_ready, name)
         return psutil.Process(process.pid)
 
     def stop(self, name: str) -> None:
@@ -229,7 +234,7 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     try:
         return httpx.get(url, trust_env=False, timeout=5).is_success
     except httpx.HTTPError:

@@ -6,6 +6,9 @@ import sys
 import orjson
 import pytest
 
+from bench.clients import Heard, StreamBroken
+from bench.served import flags_of
+from config.catalogue import catalogue
 from tests.conftest import ROOT
 
 
@@ -15,7 +18,7 @@ def bench(*arguments):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -35,10 +38,43 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert "ceiling" in done.stderr
 
 
-def test_an_engine_is_chosen_for_the_line_alone():
+def test_an_engine_is_chosen_only_where_a_bench_offers_it():
     done = bench("submit", "--engine", "vllm")
     assert done.returncode == 2
     assert "--engine" in done.stderr
+
+
+def chunk(**delta):
+    return {"choices": [{"delta": delta}]}
+
+
+def test_naming_the_role_is_not_yet_a_first_token():
+    heard = Heard()
+    heard.take(chunk(role="assistant", content=""), 1.0)
+    assert heard.first_token_at == 0.0
+    heard.take(chunk(content="Hello"), 2.0)
+    heard.take(chunk(content=" there"), 3.0)
+    assert heard.first_token_at == 2.0
+
+
+def test_an_error_in_a_chat_stream_fails_the_bench():
+    with pytest.raises(StreamBroken, match="overloaded"):
+        Heard().take({"error": {"message": "overloaded"}}, 1.0)
+
+
+@pytest.mark.vllm
+def test_vllms_own_server_is_given_all_that_our_engine_is_given():
+    spec = catalogue()["smollm2"]
+    flags = flags_of(spec)
+    from vllm import AsyncEngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parsed = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser()).parse_args(flags)
+    assert parsed.model == spec.weights_path
+    assert (parsed.max_num_seqs, parsed.max_model_len) == (spec.slots, spec.context_tokens)
+    assert parsed.structured_outputs_config.backend == "xgrammar"
+    for name, value in spec.engine_options.items():
+        assert getattr(parsed, name) == value
 
 
 @pytest.mark.parametrize(
