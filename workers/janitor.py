@@ -25,6 +25,7 @@ from config.settings import settings
 log = structlog.get_logger(__name__)
 
 BATCH: Final = 100
+UNSTORED_LOOK_SECONDS: Final = 10.0
 PRUNE_SECONDS: Final = 60.0
 
 
@@ -74,9 +75,16 @@ def prune() -> None:
         dispatch.forget_worker(worker_id)
 
 
+def drop_unstored() -> None:
+    """Drop what its client did not want stored, once it could be fetched."""
+    with transaction() as session:
+        rescue.delete_unstored(session, timedelta(seconds=settings().unstored_seconds), limit=1000)
+
+
 DUTIES: Final[list[tuple[Callable[[], None], float]]] = [
     (end_what_waited_too_long, 0.0),
     (rescue_lost_jobs, 0.0),
+    (drop_unstored, UNSTORED_LOOK_SECONDS),
     (prune, PRUNE_SECONDS),
 ]
 

@@ -27,6 +27,7 @@ class ApiError(Exception):
 
     status: ClassVar[int] = 400
     code: ClassVar[str] = "invalid_request"
+    retry_after_seconds: ClassVar[int | None] = None
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -76,7 +77,7 @@ _TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 
 
 
 def init_app(app: Flask) -> None:
-    app.register_error_handler(ApiError, lambda e: envelope(e.status, str(e), e.code, e.param))
+    app.register_error_handler(ApiError, _own)
     app.register_error_handler(jobs.JobError, _domain)
     app.register_error_handler(gate.Refused, _refused)
     app.register_error_handler(HTTPException, _http)
@@ -98,6 +99,16 @@ def envelope(status: int, message: str, code: str, param: str | None = None) -> 
         response.headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         response.headers["Retry-After"] = RETRY_AFTER_SECONDS
+    return response
+
+
+def _own(error: ApiError) -> Response:
+    response = envelope(error.status, str(error), error.code, error.param)
+    if error.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    elif error.status in {500, 504}:
+        # What failed or took too long once will again.
+        response.headers["x-should-retry"] = "false"
     return response
 
 

@@ -137,7 +137,7 @@ def _stream(job_id: str, after: int) -> Response:
 def _server_sent(job_id: str, after: int, key: bytes, sock: socket.socket | None) -> Iterator[bytes]:
     yield b": following\n\n"
     for piece in _pieces(job_id, after, key):
-        if sock is not None and not _takes(sock, piece):
+        if sock is not None and not wire.takes(sock, piece):
             log.info("follower.dropped", job_id=job_id)
             wire.hang_up(sock)
             return
@@ -148,11 +148,6 @@ def _server_sent(job_id: str, after: int, key: bytes, sock: socket.socket | None
         yield b": this server stops; connect again\nretry: %d\n\n" % random.randint(200, 2000)  # noqa: S311 - guards nothing
     if sock is not None:
         wire.release(sock)
-
-
-def _takes(sock: socket.socket, piece: bytes) -> bool:
-    """Whether the client is there and, if there is something to write, takes it in time."""
-    return not wire.is_gone(sock) and (not piece or wire.is_writable_in_time(sock))
 
 
 def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
@@ -166,9 +161,7 @@ def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
                 chunk = b": ping\n\n"
             if chunk:
                 quiet_since = clock.monotonic()
-            yield chunk[: wire.PIECE_BYTES]
-            for start in range(wire.PIECE_BYTES, len(chunk), wire.PIECE_BYTES):
-                yield chunk[start : start + wire.PIECE_BYTES]
+            yield from wire.pieces(chunk)
             del chunk
     except (JobNotFound, KeyMissing) as error:
         log.info("follower.ended", job_id=job_id, why=error.code)

@@ -3,7 +3,9 @@ the caller's key is revoked, or this server is about to stop. It knows no wire f
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import structlog
@@ -44,17 +46,23 @@ def require_place() -> None:
         raise ServerBusy("This server follows as many streams as it may; try again or try another.")
 
 
+@contextmanager
+def place() -> Iterator[None]:
+    """Hold one while following or waiting."""
+    places.add(1)
+    try:
+        yield
+    finally:
+        places.add(-1)
+
+
 def batches(job_id: str, after: int, key_hash: bytes) -> Iterator[list[Frame]]:
     """As `channel.follow`, with an empty list at least every second, and lists of one notice (`notices`) while
     the job waits. Ends early when this server stops. Raises `JobNotFound` when the job is deleted and
     `KeyMissing` when the key is revoked.
     """
-    places.add(1)
-    try:
-        with notices.Standing(job_id, after) as standing:
-            yield from _with_notices(standing, job_id, after, key_hash)
-    finally:
-        places.add(-1)
+    with place(), notices.Standing(job_id, after) as standing:
+        yield from _with_notices(standing, job_id, after, key_hash)
 
 
 def _with_notices(
@@ -63,7 +71,7 @@ def _with_notices(
     if news := standing.news():
         yield news
     checked_at = clock.monotonic()
-    for batch in _steadily(job_id, after):
+    for batch in steadily(job_id, after, partial(channel.follow, tick_seconds=TICK_SECONDS)):
         yield batch
         standing.note(batch)
         del batch  # not held while waiting for the next, thousands of times over
@@ -73,14 +81,17 @@ def _with_notices(
             yield news
         if clock.monotonic() - checked_at >= settings().ping_seconds:
             checked_at = clock.monotonic()
-            _require_valid(key_hash)
+            require_valid(key_hash)
 
 
-def _steadily(job_id: str, after: int) -> Iterator[list[Frame]]:
-    """Go on from the last frame when the database comes back."""
+Follow = Callable[[str, int], Iterator[list[Frame]]]
+
+
+def steadily(job_id: str, after: int, follow: Follow, again: Follow | None = None) -> Iterator[list[Frame]]:
+    """Go on from the last frame when the database comes back, with `again` where that differs."""
     while True:
         try:
-            for batch in channel.follow(job_id, after, tick_seconds=TICK_SECONDS):
+            for batch in follow(job_id, after):
                 if batch:
                     after = batch[-1].seq
                 yield batch
@@ -91,9 +102,11 @@ def _steadily(job_id: str, after: int) -> Iterator[list[Frame]]:
             return
         yield []
         clock.sleep(TICK_SECONDS)
+        follow = again or follow
 
 
-def _require_valid(key_hash: bytes) -> None:
+def require_valid(key_hash: bytes) -> None:
+    """Raises `KeyMissing` once a key is revoked."""
     try:
         auth.account_of(key_hash)
     except KeyMissing:

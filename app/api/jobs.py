@@ -7,22 +7,20 @@ from typing import Annotated, Any, Final, Literal
 from flask import Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api import submitting, views, waiting
+from app.api import ending, submitting, views, waiting
 from app.api.auth import account_id, protected
 from app.api.bodies import parse_body, parse_query, query_values
 from app.api.describe import describe
 from app.api.errors import BodyInvalid
 from app.db import transaction
-from app.jobs import lifecycle, log, queries
+from app.jobs import log, queries
 from app.jobs.requests import JobRequest
 from app.jobs.states import Status
-from app.streams.announce import announce_after_commit, ask_to_cancel
 from config.queues import Tier
 from config.settings import settings
 
 blueprint = protected("jobs")
 
-_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 _PREFERRED_WAIT: Final = re.compile(r"(?:^|[,;\s])wait=(\d+(?:\.\d+)?)")
 _METADATA_FILTER: Final = re.compile(r"metadata\[(.+)\]")
 
@@ -56,7 +54,7 @@ class ListQuery(BaseModel):
     errors=(400, 401, 404, 409, 413, 429, 503),
 )
 def submit() -> tuple[Response, int]:
-    joined = submitting.submit(parse_body(JobRequest), _idempotency_key())
+    joined = submitting.submit(parse_body(JobRequest), submitting.idempotency_key())
     job, is_new = joined.job, joined.is_new
     response = jsonify(views.accepted(job, joined.ahead))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
@@ -127,16 +125,8 @@ def index() -> Response:
 def cancel(job_id: str) -> Response:
     with transaction() as session:
         queries.get_job(session, account_id(), job_id)
-        move = lifecycle.request_cancel(session, job_id)
-        if move:
-            announce_after_commit(session, move.event)
-        after = log.last_seq(session, job_id)
-    view = _view(job_id)
-    if not Status(view["status"]).is_terminal:
-        ask_to_cancel(job_id)
-        waiting.until_ended(job_id, after, settings().cancel_wait_seconds)
-        view = _view(job_id)
-    return jsonify(view)
+    ending.cancel(job_id)
+    return jsonify(_view(job_id))
 
 
 @blueprint.delete("/v1/jobs/<job_id>")
@@ -159,13 +149,6 @@ def _view(job_id: str) -> dict[str, Any]:
         last_seq = log.last_seq(session, job_id)
         output = log.read_output(session, job)
     return views.whole(job, output, last_seq)
-
-
-def _idempotency_key() -> str | None:
-    key = request.headers.get("Idempotency-Key")
-    if key is not None and not _KEY.fullmatch(key):
-        raise BodyInvalid("'Idempotency-Key' must be 1 to 255 printable ASCII characters.", "Idempotency-Key")
-    return key
 
 
 def _wanted_wait() -> float | None:

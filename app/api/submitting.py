@@ -3,17 +3,19 @@ model cannot do is refused, the gate lets in, the job is stored, its worker is r
 """
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
 import orjson
 import structlog
-from flask import Response, after_this_request
+from flask import Response, after_this_request, request
 
 from app import dispatch, tokens
 from app.accounts.limits import Caller
 from app.api import auth
+from app.api.errors import BodyInvalid
 from app.api.rates import headers
 from app.db import transaction
 from app.gate import admission
@@ -32,22 +34,40 @@ from config.settings import settings
 
 log = structlog.get_logger(__name__)
 
+_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
+
 _breaker: Final = Breaker()
 _offline: Final = LocalBound()
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`ahead` is what of its account waits before the job, where the gate was asked."""
+    """`ahead` is what of its account waits before the job, and the wait that was foretold, where the gate was
+    asked.
+    """
 
     job: Job
     is_new: bool
     ahead: Ahead | None = None
+    estimated_wait_seconds: float | None = None
 
 
-def submit(wanted: JobRequest, idempotency_key: str | None, spoken: Spoken = Spoken()) -> Joined:  # noqa: B008 - frozen
-    """The job, and whether it is new. Raises what `app.jobs.errors`, `app.tokens.errors` and `app.gate.errors`
-    have for it.
+def idempotency_key() -> str | None:
+    """The request's. Raises `BodyInvalid`."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise BodyInvalid("'Idempotency-Key' must be 1 to 255 printable ASCII characters.", "Idempotency-Key")
+    return key
+
+
+def submit(
+    wanted: JobRequest,
+    idempotency_key: str | None,
+    spoken: Spoken = Spoken(),  # noqa: B008 - frozen
+    job_id: str | None = None,
+) -> Joined:
+    """The job, and whether it is new; `job_id` is to be its id then. Raises what `app.jobs.errors`,
+    `app.tokens.errors` and `app.gate.errors` have for it.
     """
     caller = auth.caller()
     body = _resolved(wanted)
@@ -56,11 +76,13 @@ def submit(wanted: JobRequest, idempotency_key: str | None, spoken: Spoken = Spo
     request_hash = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).digest()
     if idempotency_key is not None and (job := _earlier(caller, idempotency_key, request_hash)):
         return Joined(job, is_new=False)
-    spec = _model(wanted.model)
+    spec = model(wanted.model)
+    if wanted.tool_use and not spec.tool_parser:
+        raise RequestInvalid("tools", f"'{spec.name}' calls no tools.")
     prompt_tokens = tokens.count(spec, wanted.prompt)
     output_tokens = _output_limit(wanted, spec, prompt_tokens)
     draft = submission.Draft(
-        job_id=new_id("job"),
+        job_id=job_id or new_id("job"),
         account_id=caller.account_id,
         key_id=caller.key_id,
         kind=wanted.kind,
@@ -117,7 +139,7 @@ def _join(draft: submission.Draft, caller: Caller) -> Joined:
         dispatch.ring(job.id, placed_on, draft.tier)
     elif is_new and admitted:
         dispatch.wake()
-    return Joined(job, is_new, admitted.ahead if admitted else None)
+    return Joined(job, is_new, admitted.ahead if admitted else None, wait)
 
 
 def _admit(entry: Entry) -> Admission | None:
@@ -167,7 +189,8 @@ def _entry(draft: submission.Draft, caller: Caller) -> Entry:
     )
 
 
-def _model(name: str) -> ModelSpec:
+def model(name: str) -> ModelSpec:
+    """Raises `ModelNotFound`."""
     spec = catalogue().get(name)
     if spec is None:
         raise ModelNotFound(name, list(catalogue()))

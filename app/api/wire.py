@@ -5,6 +5,7 @@ noticed. It knows neither HTTP nor WebSocket.
 import select
 import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -79,6 +80,18 @@ def is_writable_in_time(sock: socket.socket) -> bool:
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLOUT)
     return bool(poll.poll(1000 * settings().write_timeout_seconds))
+
+
+def takes(sock: socket.socket, piece: bytes) -> bool:
+    """Whether the client is there and, if there is something to write, takes it in time."""
+    return not is_gone(sock) and (not piece or is_writable_in_time(sock))
+
+
+def pieces(chunk: bytes) -> Iterator[bytes]:
+    """What fits a socket's buffer at once; an empty chunk as it is."""
+    yield chunk[:PIECE_BYTES]
+    for start in range(PIECE_BYTES, len(chunk), PIECE_BYTES):
+        yield chunk[start : start + PIECE_BYTES]
 
 
 def finish(sock: socket.socket, seconds: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import case, delete, func, select
+from sqlalchemy import ColumnElement, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from app.jobs import log, states
@@ -111,9 +111,18 @@ def _each(
 
 def delete_finished(session: Session, older_than: timedelta, limit: int) -> int:
     """Drop jobs that ended longer ago than the retention, with their logs. Returns how many."""
+    return _delete(session, older_than, limit)
+
+
+def delete_unstored(session: Session, older_than: timedelta, limit: int) -> int:
+    """As `delete_finished`, of the jobs that are not to be stored."""
+    return _delete(session, older_than, limit, ~Job.is_stored)
+
+
+def _delete(session: Session, older_than: timedelta, limit: int, *which: ColumnElement[bool]) -> int:
     ids = session.scalars(
         select(Job.id)
-        .where(Job.finished_at < func.now() - older_than)
+        .where(Job.finished_at < func.now() - older_than, *which)
         .limit(limit)
         .with_for_update(skip_locked=True)
     ).all()

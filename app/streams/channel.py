@@ -2,7 +2,7 @@
 event. However the pieces arrive, a follower gets every sequence number once and in order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from app.db import transaction
 from app.jobs.errors import JobNotFound
 from app.jobs.log import read_log
 from app.jobs.queries import find_status
+from app.jobs.tables import JobEvent, JobSegment
 from app.redis import RedisError, client
 from app.streams import frames, tail
 from app.streams.frames import Frame
@@ -21,7 +22,8 @@ from app.streams.hub import Inbox, hub
 log = structlog.get_logger(__name__)
 
 PAGE_ROWS: Final = 200
-# A live frame that does not continue the cursor: what lies between is on its way into Postgres.
+PAGE_ROWS_IN_PIECES: Final = 20  # of half a second's output each
+# A live frame that does not continue the cursor, and nothing stored that does: it is on its way into Postgres.
 HOLE_SECONDS: Final = 0.1
 
 
@@ -36,8 +38,11 @@ class Page:
     is_over: bool
 
 
-def read_page(job_id: str, after: int, limit: int = PAGE_ROWS) -> Page:
-    """Stored and then live frames after a cursor, about `limit` of them. Raises `JobNotFound`."""
+Shape = Callable[[JobEvent | JobSegment, int], Iterator[Frame]]
+
+
+def read_page(job_id: str, after: int, limit: int = PAGE_ROWS, shape: Shape = frames.of_row) -> Page:
+    """Stored and then live frames after a cursor, about `limit` rows of them. Raises `JobNotFound`."""
     with transaction() as session:
         # The status first: once it is terminal, the log that is read after it is complete.
         status = find_status(session, job_id)
@@ -46,7 +51,7 @@ def read_page(job_id: str, after: int, limit: int = PAGE_ROWS) -> Page:
         raise JobNotFound(job_id)
     found: list[Frame] = []
     for row in rows:
-        for frame in frames.of_row(row, after):
+        for frame in shape(row, after):
             found.append(frame)
             after = frame.seq
     is_full = len(rows) == limit
@@ -69,30 +74,59 @@ def follow(job_id: str, after: int, *, tick_seconds: float) -> Iterator[list[Fra
     also when the job is deleted meanwhile.
     """
     with hub().watch(job_id) as inbox:
-        cursor = after
-        while True:
-            page = read_page(job_id, cursor)
-            if page.is_over:
+        yield from _follow(inbox, job_id, after, tick_seconds, frames.of_row)
+
+
+def follow_in_pieces(job_id: str, after: int, *, tick_seconds: float) -> Iterator[list[Frame]]:
+    """As `follow`, one frame a sequence number of output, however old it is."""
+    with hub().watch(job_id) as inbox:
+        yield from _follow(inbox, job_id, after, tick_seconds, frames.pieces_of_row)
+
+
+def follow_new(inbox: Inbox, job_id: str, after: int, *, tick_seconds: float) -> Iterator[list[Frame]]:
+    """As `follow_in_pieces`, for whoever has watched the job since before it could begin and has all that was
+    stored of it: nothing is read unless something was missed.
+    """
+    for batch in _live(inbox, after, tick_seconds):
+        yield batch
+        if batch:
+            after = batch[-1].seq
+            if batch[-1].is_last:
                 return
-            if page.frames:
-                yield page.frames
-                cursor = page.frames[-1].seq
-                if page.frames[-1].is_last:
+    yield from _follow(inbox, job_id, after, tick_seconds, frames.pieces_of_row)
+
+
+def _follow(inbox: Inbox, job_id: str, cursor: int, tick_seconds: float, shape: Shape) -> Iterator[list[Frame]]:
+    limit = PAGE_ROWS if shape is frames.of_row else PAGE_ROWS_IN_PIECES
+    has_hole = False
+    while True:
+        # Before reading: what is dropped from the inbox meanwhile has to be read again.
+        inbox.behind = False
+        page = read_page(job_id, cursor, limit, shape)
+        if page.is_over:
+            return
+        if page.frames:
+            yield page.frames
+            cursor = page.frames[-1].seq
+            if page.frames[-1].is_last:
+                return
+        elif has_hole:
+            clock.sleep(HOLE_SECONDS)
+        if page.is_full:
+            continue
+        del page  # its frames would stay for as long as this follower does
+        for batch in _live(inbox, cursor, tick_seconds):
+            yield batch
+            if batch:
+                cursor = batch[-1].seq
+                if batch[-1].is_last:
                     return
-            if page.is_full:
-                continue
-            del page  # its frames would stay for as long as this follower does
-            inbox.cursor = cursor
-            for batch in _live(inbox, cursor, tick_seconds):
-                yield batch
-                if batch:
-                    cursor = batch[-1].seq
-                    if batch[-1].is_last:
-                        return
+        has_hole = not inbox.behind
 
 
 def _live(inbox: Inbox, cursor: int, tick_seconds: float) -> Iterator[list[Frame]]:
-    """What comes, until the inbox no longer continues the cursor."""
+    """What comes, until the inbox no longer continues the cursor: there is a hole, or it is `behind`."""
+    inbox.cursor = cursor
     while True:
         batch: list[Frame] = []
         came = inbox.take(tick_seconds)
@@ -102,13 +136,10 @@ def _live(inbox: Inbox, cursor: int, tick_seconds: float) -> Iterator[list[Frame
             if frame.first_seq != cursor + 1:
                 if batch:
                     yield batch
-                else:
-                    clock.sleep(HOLE_SECONDS)
                 return
             batch.append(frame)
             cursor = inbox.cursor = frame.seq
         if batch or not came:
             yield batch
         if inbox.behind:
-            inbox.behind = False
             return

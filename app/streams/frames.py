@@ -32,7 +32,7 @@ class Frame:
 
 def encode(first_seq: int, seq: int, kind: str, fields: dict[str, Any]) -> Frame:
     span = {} if first_seq == seq else {"first_seq": first_seq}
-    return Frame(first_seq, seq, kind, _json({"type": kind, "seq": seq, **span, **fields}))
+    return Frame(first_seq, seq, kind, to_json({"type": kind, "seq": seq, **span, **fields}))
 
 
 def decode(body: bytes) -> Frame:
@@ -50,7 +50,7 @@ def delta(
     parts: list[Any] | None = None,
 ) -> Frame:
     if logprobs is None and parts is None and first_seq == seq:
-        body = b'{"type":"output.delta","seq":%d,"offset":%d,"delta":%b}' % (seq, offset, _json(text))
+        body = b'{"type":"output.delta","seq":%d,"offset":%d,"delta":%b}' % (seq, offset, to_json(text))
         return Frame(seq, seq, DELTA, body)
     fields: dict[str, Any] = {"offset": offset, "delta": text}
     if logprobs is not None:
@@ -70,6 +70,16 @@ def of_row(row: JobEvent | JobSegment, cursor: int) -> Iterator[Frame]:
         yield encode(cursor + 1, row.seq - 1, REWIND, {"offset": row.data["output_offset"]})
         cursor = row.seq - 1
     yield of_event(row, max(row.first_seq, cursor + 1))
+
+
+def pieces_of_row(row: JobEvent | JobSegment, cursor: int) -> Iterator[Frame]:
+    """As `of_row`, but output one frame a sequence number, as it went out live: for who must see the same at
+    any age of the job.
+    """
+    if isinstance(row, JobSegment):
+        yield from (frame for frame in pieces_of(row) if frame.seq > cursor)
+    else:
+        yield from of_row(row, cursor)
 
 
 def of_event(event: JobEvent, first_seq: int | None = None) -> Frame:
@@ -116,7 +126,8 @@ def _flat(lists: list[Any] | None, skip: int) -> list[Any] | None:
 _LINE_BREAKS: Final = {c: f"\\u{ord(c):04x}".encode() for c in "\u2028\u2029\u0085"}
 
 
-def _json(fields: Any) -> bytes:
+def to_json(fields: Any) -> bytes:
+    """JSON in one line, however a client cuts lines."""
     # A copy: orjson's own bytes keep the kilobytes of its buffer for as long as they live.
     body = bytes(memoryview(orjson.dumps(fields, option=orjson.OPT_UTC_Z)))
     if body.isascii():

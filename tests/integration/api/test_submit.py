@@ -134,7 +134,7 @@ def test_an_unknown_model_is_not_found_and_the_known_ones_are_named(alice):
         ({"metadata": {"k": "v" * 513}}, "metadata.k", "512"),
         ({"timeouts": {"total_seconds": 0}}, "timeouts.total_seconds", "0"),
         ({"input": [{"role": "king", "content": "x"}]}, "input.0.role", "system"),
-        ({"input": [{"role": "user"}]}, "input.0.content", "Missing"),
+        ({"input": [{"role": "user"}]}, "input", "empty"),
         ({"input": 5}, "input", "string"),
         ({"tier": "express"}, "tier", "batch"),
         ({"kind": "agent"}, "kind", "generation"),
