@@ -2,7 +2,20 @@
 
 from flask import Flask
 
-from app.api import errors, events, health, jobs, models, openapi, queues, request_ids, stream, tickets
+from app.api import (
+    chat,
+    completions,
+    errors,
+    events,
+    health,
+    jobs,
+    models,
+    openapi,
+    queues,
+    request_ids,
+    stream,
+    tickets,
+)
 from config.logging import configure_logging
 from config.settings import settings
 
@@ -16,6 +29,6 @@ def create_app() -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     request_ids.init_app(app)
     errors.init_app(app)
-    for feature in (jobs, events, stream, tickets, models, queues, health, openapi):
+    for feature in (jobs, events, stream, tickets, chat, completions, models, queues, health, openapi):
         app.register_blueprint(feature.blueprint)
     return app

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 import structlog
-from flask import request
+from flask import Response, after_this_request, request
 
 from app import clock
 from app.api import draining, ending, following, serving, submitting, wire
@@ -85,13 +85,6 @@ class Call:
         return [joined.job for joined in self.joined]
 
     @property
-    def headers(self) -> dict[str, str]:
-        found = {"x-longhaul-job-id": ",".join(job.id for job in self.jobs)}
-        if self.joined and not any(joined.is_new for joined in self.joined):
-            found["Idempotency-Replayed"] = "true"
-        return found
-
-    @property
     def is_over(self) -> bool:
         return not self.running
 
@@ -148,19 +141,22 @@ def goes_on(body: Extras, routing: Routing, key: str | None) -> bool:
     return routing.on_disconnect == "continue"
 
 
-def start(requests: Sequence[JobRequest], spoken: Spoken, key: str | None, *, goes_on: bool) -> Call:
+def start(asked: Sequence[tuple[JobRequest, Spoken]], key: str | None, *, goes_on: bool) -> Call:
     """Submit jobs that this request waits for; choice `i` beyond the first has the idempotency key `KEY#i`.
     Raises as `submitting.submit`, and `ServerBusy` or `SyncTimeout` where waiting is in vain.
     """
     following.require_place()
     call = Call([], goes_on)
     try:
-        for index, wanted in enumerate(requests):
+        for index, (wanted, spoken) in enumerate(asked):
             job_id = new_id("job")
             call.inboxes.append(call.watches.enter_context(hub().watch(job_id)))
             own_key = f"{key}#{index}" if key is not None and index else key
-            call.joined.append(submitting.submit(wanted, own_key, spoken, job_id))
-            call.running.add(index)
+            joined = submitting.submit(wanted, own_key, spoken, job_id)
+            call.joined.append(joined)
+            if not joined.job.status.is_terminal:
+                call.running.add(index)
+        _mark(call)
         _require_start(call)
     except BaseException:
         call.close()
@@ -170,13 +166,28 @@ def start(requests: Sequence[JobRequest], spoken: Spoken, key: str | None, *, go
 
 def start_in_background(wanted: JobRequest, spoken: Spoken, key: str | None) -> Call:
     """Submit a job that nobody has to wait for. Raises as `submitting.submit`."""
-    return Call([submitting.submit(wanted, key, spoken)], goes_on=True, is_resumable=True, running={0})
+    call = Call([submitting.submit(wanted, key, spoken)], goes_on=True, is_resumable=True, running={0})
+    _mark(call)
+    return call
 
 
 def resume(job: Job) -> Call:
     """Follow a job from its beginning. Raises `ServerBusy`."""
     following.require_place()
     return Call([Joined(job, is_new=False)], goes_on=True, is_resumable=True, running={0})
+
+
+def _mark(call: Call) -> None:
+    """Whatever the answer will be, it names the jobs."""
+    found = {"x-longhaul-job-id": ",".join(job.id for job in call.jobs)}
+    if not any(joined.is_new for joined in call.joined):
+        found["Idempotency-Replayed"] = "true"
+
+    def name_jobs(response: Response) -> Response:
+        response.headers.update(found)
+        return response
+
+    after_this_request(name_jobs)
 
 
 def _require_start(call: Call) -> None:
@@ -201,7 +212,7 @@ def wait(call: Call) -> None:
     deadline = clock.monotonic() + settings().max_sync_seconds
     try:
         with following.place():
-            for _ in call.follow():
+            for _ in () if call.is_over else call.follow():
                 if call.is_over:
                     return
                 if sock is not None and wire.is_gone(sock):

@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 from app.api.request_ids import request_id
 from app.gate import errors as gate
 from app.jobs import errors as jobs
+from app.openai import errors as openai
 from app.redis import RedisError
 from app.tokens import errors as tokens
 
@@ -65,6 +66,12 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     jobs.IdempotencyConflict: 409,
     jobs.JobActive: 409,
     jobs.IllegalTransition: 409,
+    openai.Unsupported: 400,
+    openai.ResponseNotFound: 404,
+    openai.PreviousResponseNotFound: 400,
+    openai.PreviousResponseUnusable: 400,
+    openai.ItemNotFound: 400,
+    openai.OutputReplaced: 409,
     tokens.ContextLengthExceeded: 400,
     tokens.PromptInvalid: 400,
     gate.Refused: 429,

@@ -24,9 +24,11 @@ PING: Final = b": ping\n\n"
 
 
 class Story(Protocol):
-    """What is sent of a call; `is_over` once nothing more may be sent of its frames."""
+    """What is sent of a call."""
 
-    is_over: bool
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is to be sent of its frames."""
 
     def tell(self, index: int, batch: list[Frame]) -> bytes: ...
 
@@ -48,7 +50,6 @@ def stream(call: Call, story: Story) -> Response:
     response.call_on_close(call.close)
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
-    response.headers.update(call.headers)
     return response
 
 
@@ -78,7 +79,7 @@ def _told(call: Call, story: Story, key: bytes) -> Iterator[bytes]:
     try:
         for index, batch in call.follow():
             yield story.tell(index, batch)
-            if call.is_over or story.is_over:
+            if story.is_over:
                 break
             if draining.has_begun():
                 call.give_up()

@@ -90,6 +90,45 @@ def work() -> Callable[[str], PlayedWorker]:
     return claim
 
 
+@pytest.fixture
+def served(clean: dict[str, str]) -> None:
+    """A worker serves the model `faulty`, as far as anybody can see: a call waits for its job then."""
+    from datetime import timedelta
+
+    from sqlalchemy import func
+
+    from app.api import serving
+    from app.db import transaction
+    from app.jobs.tables import Worker
+
+    with transaction() as session:
+        seen_at = func.now() + timedelta(hours=1)
+        session.add(Worker(id="played", model="faulty", slots=8, seen_at=seen_at))
+    serving.workers_of.__globals__["_live"].cache_clear()
+
+
+@pytest.fixture
+def pick_up(work: Any) -> Callable[[], PlayedWorker]:
+    """`pick_up()` waits for the next queued job, and claims it for a worker that the test plays."""
+
+    def pick() -> PlayedWorker:
+        return work(eventually(_first_queued))
+
+    return pick
+
+
+def _first_queued() -> str | None:
+    from sqlalchemy import select
+
+    from app.db import transaction
+    from app.jobs.states import Status
+    from app.jobs.tables import Job
+
+    with transaction() as session:
+        waiting = select(Job.id).where(Job.status == Status.QUEUED).order_by(Job.id).limit(1)
+        return session.scalar(waiting)
+
+
 @pytest.fixture(scope="session")
 def threaded_server(app: Any) -> Iterator[str]:
     """Where the app is served by threads of this process, as `127.0.0.1:PORT`."""
