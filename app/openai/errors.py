@@ -1,5 +1,5 @@
-"""What can go wrong where our jobs are spoken of as OpenAI's objects: each error with a stable `code`, a message
-that is safe to show, the parameter it is about. None knows HTTP (`app.api.errors` maps class to status).
+"""What can go wrong where our jobs are spoken of as OpenAI's objects: each error with a stable `code`, a
+message that is safe to show, the parameter it is about. None knows HTTP: `app.api.errors` maps class to status.
 """
 
 from app.jobs.errors import JobError

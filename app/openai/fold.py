@@ -1,5 +1,5 @@
-"""Parts of output put together: into the message that they make, and against what a follower has been shown when a
-job's output is rewound and comes again. Pure; it knows no surface.
+"""Parts of output put together: into the message that they make, and against what a follower has been shown
+when a job's output is rewound and comes again. Pure; it knows no surface.
 """
 
 from bisect import bisect_right
@@ -81,7 +81,8 @@ _BEGINNING = "\0"
 def _pieces(part: Part) -> list[tuple[_Key, str]]:
     if part["type"] != TOOL_CALL:
         return [(("text",) if part["type"] == TEXT else ("reasoning",), part["text"])]
-    index, pieces = part["index"], []
+    index = part["index"]
+    pieces: list[tuple[_Key, str]] = []
     if "id" in part:
         pieces.append((("call", index, part["id"], part["name"]), _BEGINNING))
     if part.get("arguments"):
@@ -115,8 +116,8 @@ class _Stretch:
 
 
 class Shown:
-    """What a follower has been shown. After a rewind, output that comes again is compared with it: what is equal
-    is swallowed, what goes beyond is to be shown.
+    """What a follower has been shown. After a rewind, output that comes again is compared with it: what is
+    equal is swallowed, what goes beyond is to be shown.
     """
 
     def __init__(self) -> None:
@@ -136,8 +137,8 @@ class Shown:
         return self.accept(frame_fields["offset"], parts_of(frame_fields), len(frame_fields["delta"]))
 
     def accept(self, offset: int, parts: Iterable[Part], raw_chars: int) -> list[Part]:
-        """The parts of `raw_chars` of raw output at `offset` that are still to be shown, neighbours of a kind as
-        one. Raises `OutputReplaced`.
+        """The parts of `raw_chars` of raw output at `offset` that are still to be shown, neighbours of a kind
+        as one. Raises `OutputReplaced`.
         """
         began = self._at
         fresh: list[Part] = []
