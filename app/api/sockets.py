@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 import structlog
+from flask import g, request
 from simple_websocket import ConnectionClosed, Server
 from wsproto.events import Request
 from wsproto.frame_protocol import CloseReason, Frame, FrameProtocol, Opcode, ParseFailed
 
 from app import clock
 from app.api import wire
+from app.api.errors import OriginForbidden
 from config.settings import settings
 
 log = structlog.get_logger(__name__)
@@ -70,6 +72,9 @@ class FollowerSocket(Server):  # type: ignore[misc]  # simple_websocket ships no
             return
         self._looked_at = now
         self._read()
+        self._keep_alive(now)
+
+    def _keep_alive(self, now: float) -> None:
         # A pong comes behind all that the client still has to read, so only a quiet stream waits for it; on a
         # busy one the writes have a deadline.
         patience_seconds = 2 * settings().ping_seconds + settings().write_timeout_seconds
@@ -77,7 +82,7 @@ class FollowerSocket(Server):  # type: ignore[misc]  # simple_websocket ships no
             self._drop("it answers no ping")
         if now - self._pinged_at >= settings().ping_seconds:
             self._pinged_at = now
-            self._write(self._frames.ping())
+            self._control(self._frames.ping())
 
     def close(self, reason: int | None = None, message: str | None = None) -> None:
         """Say goodbye and wait a moment for the client to do so too."""
@@ -120,13 +125,20 @@ class FollowerSocket(Server):  # type: ignore[misc]  # simple_websocket ships no
         if frame.opcode is Opcode.CLOSE:
             self._end(CloseReason.NORMAL_CLOSURE)
         elif frame.opcode is Opcode.PING:
-            self._write(self._frames.pong(frame.payload))
+            self._control(self._frames.pong(frame.payload))
         elif frame.opcode is not Opcode.PONG:
-            self._message_bytes += len(frame.payload)
-            if self._message_bytes > MAX_MESSAGE_BYTES:
-                self._end(CloseReason.MESSAGE_TOO_BIG, "Followers have nothing to say.")
-            if frame.message_finished:
-                self._message_bytes = 0
+            self._hear(frame)
+
+    def _control(self, data: bytes) -> None:
+        self._write(data)
+
+    def _hear(self, frame: Frame) -> None:
+        """A piece of a message."""
+        self._message_bytes += len(frame.payload)
+        if self._message_bytes > MAX_MESSAGE_BYTES:
+            self._end(CloseReason.MESSAGE_TOO_BIG, "Followers have nothing to say.")
+        if frame.message_finished:
+            self._message_bytes = 0
 
     def _end(self, code: int, message: str | None = None) -> NoReturn:
         self.close(code, message)
@@ -137,6 +149,23 @@ class FollowerSocket(Server):  # type: ignore[misc]  # simple_websocket ships no
         self.connected = False
         log.info("follower.dropped", why=why)
         raise ConnectionClosed(CloseReason.ABNORMAL_CLOSURE, None)
+
+
+def accept(environ: dict[str, Any], **_: Any) -> FollowerSocket:
+    """For flask-sock: a socket of the kind that this request chose, else a follower's."""
+    kind: type[FollowerSocket] = g.get("socket_kind", FollowerSocket)
+    return kind(environ)
+
+
+def check_origin(*, has_key: bool) -> None:
+    """Any page can open a WebSocket from a visitor's browser; only ours, and those we are told of, may. Raises
+    `OriginForbidden`.
+    """
+    origin = request.headers.get("Origin")
+    if origin is None and has_key:
+        return
+    if origin not in {request.host_url.rstrip("/"), settings().base_url, *settings().allowed_origins}:
+        raise OriginForbidden(f"Pages from '{origin}' may not open streams here.")
 
 
 def _text_frame(payload: bytes) -> bytes:
