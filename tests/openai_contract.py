@@ -36,14 +36,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`schema` is the document's name, `type_` the SDK's type, `ours` the fields that we add."""
+    """`schema` is the document's name, `type_` the SDK's type, `ours` the fields that are not in the document: we
+    add them, or OpenAI does (`store`).
+    """
 
     schema: str
     type_: Any
     ours: frozenset[str] = frozenset()
 
 
-RESPONSE: Final = Shape("Response", sdk_responses.Response, frozenset({"background_options"}))
+RESPONSE: Final = Shape("Response", sdk_responses.Response, frozenset({"store"}))
 ERROR: Final = Shape("Error", ErrorObject)
 ITEM: Final = Shape("ItemResource", ResponseItem)
 CHAT: Final = Shape("CreateChatCompletionResponse", sdk_chat.ChatCompletion)
@@ -52,7 +54,7 @@ COMPLETION: Final = Shape("CreateCompletionResponse", sdk.Completion)
 MODEL: Final = Shape(
     "Model",
     sdk.Model,
-    frozenset({"context_tokens", "max_output_tokens", "description", "engine", "workers", "slots", "line"}),
+    frozenset({"context_tokens", "max_output_tokens", "description", "engine", "workers", "slots", "tiers"}),
 )
 COUNT: Final = Shape("TokenCountsResource", InputTokenCountResponse)
 
@@ -131,7 +133,7 @@ def _faults_of_error(body: bytes) -> list[str]:
 def _faults_of_stream(what: str, exchange: Exchange) -> list[str]:
     is_chat = "completions" in exchange.path
     found = list(events_of(exchange.body))
-    if is_chat and not exchange.cut:
+    if is_chat and (not exchange.cut or found[-1:] == [(None, "[DONE]")]):
         name, data = found.pop()
         assert (name, data) == (None, "[DONE]"), f"{what} ends with {data}"
     faulty: list[str] = []
@@ -150,11 +152,12 @@ def _faults_of_stream(what: str, exchange: Exchange) -> list[str]:
 
 
 def _as_documented(chunk: dict[str, Any]) -> dict[str, Any]:
-    """OpenAI streams completions with a finish_reason of null, whatever its document says."""
+    """OpenAI streams completions with nulls that its document has only for chats: finish_reason, usage."""
     if chunk.get("object") != "text_completion":
         return chunk
     choices = [{**c, "finish_reason": c["finish_reason"] or "stop"} for c in chunk["choices"]]
-    return {**chunk, "choices": choices}
+    said = {name: value for name, value in chunk.items() if (name, value) != ("usage", None)}
+    return {**said, "choices": choices}
 
 
 def _found(what: str, table: tuple[tuple[str, Shape | None], ...]) -> Shape | None:

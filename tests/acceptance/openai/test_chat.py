@@ -168,10 +168,10 @@ def test_a_chat_whose_client_goes_away_is_cancelled(client, stack):
             break
     stream.close()
     assert stack.ended(job_id)["status"] == "cancelled"
-    headers = {"Idempotency-Key": "chat-gone"}
+    options = {"extra_headers": {"Idempotency-Key": "gone"}, "extra_body": {"on_disconnect": "cancel"}, "n": 2}
     with pytest.raises(APITimeoutError):
-        client.with_options(timeout=0.7).chat.completions.create(**SLOW, n=2, extra_headers=headers)
-    raw = client.chat.completions.with_raw_response.create(**SLOW, n=2, extra_headers=headers)
+        client.with_options(timeout=0.7).chat.completions.create(**SLOW, **options)
+    raw = client.chat.completions.with_raw_response.create(**SLOW, **options)
     jobs = [one.strip() for one in raw.headers["x-longhaul-job-id"].split(",")]
     assert {stack.ended(job_id)["status"] for job_id in jobs} == {"cancelled"}
 

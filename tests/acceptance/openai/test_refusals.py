@@ -43,7 +43,6 @@ def complete(client):
         {"conversation": "conv_1"},
         {"prompt": {"id": "pmpt_1"}},
         {"include": ["file_search_call.results"]},
-        {"include": ["reasoning.encrypted_content"]},
         {"max_tool_calls": 3},
         {"moderation": {"model": "omni"}},
         {"context_management": [{"type": "compaction"}]},
@@ -91,7 +90,7 @@ def test_chat_refuses_by_name(chat, body):
     "body",
     [
         {"suffix": "the end"},
-        {"echo": True},
+        {"echo": True, "logprobs": 1},
         {"best_of": 3},
         {"prompt": [1, 2, 3]},
         {"n": 9},

@@ -195,12 +195,23 @@ def test_a_client_may_go_away_and_let_it_go_on(client):
     assert (done.status, done.usage.output_tokens) == ("incomplete", 150)
 
 
-def test_a_plain_call_whose_client_goes_away_is_cancelled(client):
-    headers = {"Idempotency-Key": "gone"}
+def test_a_plain_call_whose_client_goes_away_is_cancelled(client, stack):
     with pytest.raises(APITimeoutError):
-        client.with_options(timeout=1.0).responses.create(**SLOW, extra_headers=headers)
-    attached = client.responses.create(**SLOW, extra_headers=headers)
-    assert attached.status == "cancelled"
+        client.with_options(timeout=1.0).responses.create(**SLOW)
+    newest = stack.http.get("/v1/jobs", params={"limit": 1}).json()["data"][0]
+    assert stack.ended(newest["id"])["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(("extras", "status"), [({}, "incomplete"), ({"on_disconnect": "cancel"}, "cancelled")])
+def test_one_with_a_key_goes_on_unless_it_is_to_be_cancelled(client, extras, status):
+    """Who has a key can come back; and finds what became of it."""
+    body = {"model": MODEL, "input": "[[step_ms=10]] A story.", "max_output_tokens": 150}
+    options = {"extra_headers": {"Idempotency-Key": f"gone {status}"}, "metadata": extras}
+    with pytest.raises(APITimeoutError):
+        client.with_options(timeout=0.8).responses.create(**body, **options)
+    attached = client.responses.create(**body, **options)
+    assert attached.status == status
+    assert attached.output_text
 
 
 def test_a_web_process_that_stops_says_how_to_go_on(stack, client, make_client):
