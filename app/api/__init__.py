@@ -13,11 +13,19 @@ from app.api import (
     openapi,
     queues,
     request_ids,
+    responses,
+    stored_responses,
     stream,
     tickets,
 )
 from config.logging import configure_logging
 from config.settings import settings
+
+FEATURES = (
+    *(jobs, events, stream, tickets),
+    *(responses, stored_responses, chat, completions, models),
+    *(queues, health, openapi),
+)
 
 
 def create_app() -> Flask:
@@ -29,6 +37,6 @@ def create_app() -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]  # of Flask's default provider
     request_ids.init_app(app)
     errors.init_app(app)
-    for feature in (jobs, events, stream, tickets, chat, completions, models, queues, health, openapi):
+    for feature in FEATURES:
         app.register_blueprint(feature.blueprint)
     return app

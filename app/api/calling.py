@@ -16,7 +16,7 @@ from flask import Response, after_this_request, request
 
 from app import clock
 from app.api import draining, ending, following, serving, submitting, wire
-from app.api.errors import DATABASE_AWAY, ApiError
+from app.api.errors import DATABASE_AWAY, ClientLeft, NotServed, ServerStopping, SyncTimeout
 from app.api.merging import Batch, merged
 from app.api.submitting import Joined
 from app.ids import new_id
@@ -39,31 +39,6 @@ INSTEAD: Final = (
     "Do not wait for what takes long: use background mode (POST /v1/responses with 'background': true) or"
     " POST /v1/jobs."
 )
-
-
-class SyncTimeout(ApiError):
-    """A call that waits longer than this server lets it, or would."""
-
-    status = 504
-    code = "sync_timeout"
-
-
-class NotServed(SyncTimeout):
-    """A worker may come."""
-
-    retry_after_seconds = 5
-
-
-class ServerStopping(ApiError):
-    status = 503
-    code = "server_stopping"
-
-
-class ClientLeft(ApiError):
-    """Nobody reads this but the log."""
-
-    status = 499
-    code = "client_closed_request"
 
 
 @dataclass(slots=True)
@@ -164,8 +139,12 @@ def start(asked: Sequence[tuple[JobRequest, Spoken]], key: str | None, *, goes_o
     return call
 
 
-def start_in_background(wanted: JobRequest, spoken: Spoken, key: str | None) -> Call:
-    """Submit a job that nobody has to wait for. Raises as `submitting.submit`."""
+def start_in_background(wanted: JobRequest, spoken: Spoken, key: str | None, *, follows: bool) -> Call:
+    """Submit a job that nobody has to wait for, though the request may follow it. Raises as
+    `submitting.submit`.
+    """
+    if follows:
+        following.require_place()
     call = Call([submitting.submit(wanted, key, spoken)], goes_on=True, is_resumable=True, running={0})
     _mark(call)
     return call
@@ -228,7 +207,12 @@ def wait(call: Call) -> None:
 def stopping(call: Call) -> str:
     if not call.goes_on:
         return "This server is about to stop; send the request again."
-    return "This server is about to stop; send the request again with its Idempotency-Key to go on with it."
+    if call.is_resumable:
+        return "This server is about to stop, and the response goes on: retrieve it, or stream it again."
+    return (
+        "This server is about to stop, and the job goes on: send the request again with its Idempotency-Key, or"
+        " read it at /v1/jobs."
+    )
 
 
 def _too_long(call: Call) -> str:

@@ -59,6 +59,31 @@ class ServerBusy(ApiError):
     code = "server_busy"
 
 
+class SyncTimeout(ApiError):
+    """A call that waits longer than this server lets it, or would."""
+
+    status = 504
+    code = "sync_timeout"
+
+
+class NotServed(SyncTimeout):
+    """A worker may come."""
+
+    retry_after_seconds = 5
+
+
+class ServerStopping(ApiError):
+    status = 503
+    code = "server_stopping"
+
+
+class ClientLeft(ApiError):
+    """Nobody reads this but the log."""
+
+    status = 499
+    code = "client_closed_request"
+
+
 STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     jobs.JobNotFound: 404,
     jobs.ModelNotFound: 404,

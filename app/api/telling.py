@@ -12,8 +12,8 @@ from flask import Response, request
 from app import clock
 from app.api import draining, following, wire
 from app.api.auth import key_hash
-from app.api.calling import Call, ServerStopping, stopping
-from app.api.errors import KeyMissing
+from app.api.calling import Call, stopping
+from app.api.errors import KeyMissing, ServerStopping
 from app.jobs.errors import JobNotFound
 from app.streams.frames import Frame
 from config.settings import settings
@@ -54,7 +54,8 @@ def stream(call: Call, story: Story) -> Response:
 
 
 def _sent(call: Call, story: Story, key: bytes, sock: socket.socket | None) -> Iterator[bytes]:
-    quiet_since = clock.monotonic()
+    # The first piece goes out at once, whatever it is: with it go the headers, which name the jobs.
+    quiet_since = float("-inf")
     with following.place():
         for told in _told(call, story, key):
             chunk = told

@@ -174,8 +174,10 @@ class Hub:
         with transaction() as session:
             stored = last_seqs(session, list(quiet))
         for job_id, watched in quiet.items():
+            last = stored.get(job_id, 0)
             for inbox in list(watched.inboxes):
-                if stored.get(job_id, 0) > inbox.cursor:
+                # A job without a log is gone, as who reads it will find.
+                if last > inbox.cursor or not last:
                     inbox.nudge()
 
 

@@ -1,4 +1,4 @@
-"""A client of OpenAI's API that knows nothing of its SDK: calls on a thread of their own, and streams read event
+"""A client of OpenAI's API that knows nothing of its SDK: calls on threads of their own, and streams read event
 by event.
 """
 

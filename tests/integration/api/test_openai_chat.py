@@ -1,7 +1,18 @@
 """`POST /v1/chat/completions`: waiting for its jobs, streaming them, and what becomes of them without it."""
 
-import pytest
+import threading
+from contextlib import contextmanager
 
+import pytest
+from sqlalchemy import event
+
+from app.api import calling, following, telling
+from app.db import engine, transaction
+from app.jobs import lifecycle, log
+from app.jobs.lifecycle import Prefill
+from app.jobs.states import IncompleteReason
+from app.streams.announce import announce
+from config.settings import settings
 from tests.eventually import eventually
 from tests.integration.api.openai import Call
 
@@ -109,8 +120,6 @@ def test_a_job_goes_on_without_its_client_where_that_was_asked_for(call, pick_up
     worker = pick_up()
     made.hang_up()
     eventually(lambda: made._error or made.answer)
-    from app.api import following
-
     eventually(lambda: following.places.taken == 0, 5)
     assert alice.get(f"/v1/jobs/{worker.job.id}").json["cancel_requested_at"] is None
     worker.complete()
@@ -154,11 +163,165 @@ def test_one_that_attached_and_goes_away_cancels_nothing(call, pick_up, alice):
     made = call(**again)
     worker = pick_up()
     attached = call(**again)
-    from app.api import following
-
     eventually(lambda: following.places.taken == 2)
     attached.hang_up()
     eventually(lambda: following.places.taken == 1)
     worker.say("unharmed")
     worker.complete()
     assert made.ended().json["choices"][0]["message"]["content"] == "unharmed"
+
+
+def test_a_call_that_waits_too_long_ends_with_an_error_that_names_background_mode(
+    call, pick_up, alice, monkeypatch
+):
+    with settings_with(monkeypatch, max_sync_seconds=0.5):
+        made = call()
+        worker = pick_up()
+        worker.say("too late")
+        made.ended()
+    error = made.json["error"]
+    assert (made.status, error["code"]) == (504, "sync_timeout")
+    assert "background" in error["message"]
+    assert worker.job.id in error["message"]
+    assert made.headers["x-should-retry"] == "false"
+    assert made.headers["x-longhaul-job-id"] == worker.job.id
+    assert alice.get(f"/v1/jobs/{worker.job.id}").json["cancel_requested_at"]
+
+
+def test_a_stream_may_take_longer_than_a_call_may_wait(call, pick_up, monkeypatch):
+    with settings_with(monkeypatch, max_sync_seconds=0.2):
+        made = call(stream=True)
+        worker = pick_up()
+        worker.say("slowly ")
+        eventually(lambda: following.places.taken == 1)
+        worker_is_slow = threading.Event()
+        worker_is_slow.wait(0.6)
+        worker.say("but surely")
+        worker.complete()
+        assert made.ended().data[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_of_a_model_that_nobody_serves_is_refused_at_once(call, alice, stream):
+    made = call(model="simulated", stream=stream).ended(3)
+    assert (made.status, made.json["error"]["code"]) == (504, "sync_timeout")
+    assert "No worker serves 'simulated'" in made.json["error"]["message"]
+    assert made.headers["retry-after"] == "5"
+    assert [job["status"] for job in alice.get("/v1/jobs").json["data"]] == ["cancelled"]
+
+
+def fail(worker, code="engine_error"):
+    worker.store()
+    with transaction() as session:
+        move = lifecycle.fail(session, worker.job.id, worker.job.lease_id, Prefill(), code, "It broke.")
+    announce([move.event])
+
+
+def stop_early(worker):
+    worker.store()
+    with transaction() as session:
+        move = lifecycle.stop_early(
+            session, worker.job.id, worker.job.lease_id, Prefill(), IncompleteReason.MAX_OUTPUT_TOKENS
+        )
+    announce([move.event])
+
+
+def cancel(worker):
+    worker.store()
+    with transaction() as session:
+        move = lifecycle.cancel(session, worker.job.id, worker.job.lease_id, Prefill())
+    announce([move.event])
+
+
+@pytest.mark.parametrize("end", [stop_early, cancel])
+def test_a_cut_answer_has_the_partial_and_the_reason_length(call, pick_up, end):
+    made, streamed = call(), call(stream=True)
+    for worker in (pick_up(), pick_up()):
+        worker.say("half an ans")
+        end(worker)
+    choice = made.ended().json["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("half an ans", "length")
+    assert streamed.ended().data[-2]["choices"][0]["finish_reason"] == "length"
+    assert streamed.data[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize(("code", "status"), [("engine_error", 500), ("invalid_prompt", 400)])
+def test_a_failed_job_is_an_error_that_is_not_to_be_retried(call, pick_up, code, status):
+    made, streamed = call(), call(stream=True)
+    for worker in (pick_up(), pick_up()):
+        fail(worker, code)
+    made.ended()
+    assert (made.status, made.json["error"]["code"]) == (status, code)
+    assert made.headers.get("x-should-retry") == ("false" if status == 500 else None)
+    streamed.ended()
+    assert streamed.status == 200
+    assert next(data["error"]["code"] for data in streamed.data if "error" in data) == code
+
+
+def test_a_stream_ends_with_an_error_when_its_job_is_deleted(call, pick_up, alice):
+    made = call(stream=True)
+    worker = pick_up()
+    worker.say("Hello")
+    eventually(lambda: made.events)
+    with transaction() as session:
+        log.erase(session, [worker.job.id])
+    made.ended()
+    assert next(data["error"]["code"] for data in made.data if "error" in data) == "job_not_found"
+
+
+def test_a_quiet_stream_is_kept_alive_by_comments_alone(call, pick_up, monkeypatch):
+    with settings_with(monkeypatch, ping_seconds=0.2):
+        made = call(stream=True)
+        worker = pick_up()
+        eventually(lambda: len(made.comments) >= 2)
+        worker.complete()
+        made.ended()
+    assert set(made.comments) == {": ping"}
+
+
+def test_a_stream_begins_before_its_first_word(call, pick_up):
+    made = call(stream=True)
+    eventually(lambda: made.comments == [": ping"], 2)
+    worker = pick_up()
+    assert made.headers["x-longhaul-job-id"] == worker.job.id
+    worker.complete()
+    made.ended()
+
+
+def test_a_streamed_call_asks_the_database_for_nothing_but_its_submission(call, pick_up):
+    made = call(stream=True)
+    pick_up().complete()
+    made.ended()  # the key and the workers are known now
+    with statements_of_requests() as statements:
+        made = call(stream=True)
+        worker = pick_up()
+        for word in ("one ", "two ", "three"):
+            worker.say(word)
+            eventually(lambda word=word: any(word in str(data) for data in made.data))
+        worker.complete()
+        made.ended()
+    assert len([s for s in statements if "INSERT INTO jobs" in s]) == 1
+    assert len(statements) == 1, statements
+
+
+@contextmanager
+def settings_with(monkeypatch, **changes):
+    changed = settings().model_copy(update=changes)
+    for module in (calling, telling):
+        monkeypatch.setattr(module, "settings", lambda: changed)
+    yield
+    monkeypatch.undo()
+
+
+@contextmanager
+def statements_of_requests():
+    """What the threads of the server ask the database, but for looks at who serves what."""
+    seen = []
+
+    def note(_connection, _cursor, statement, *_):
+        if "process_request" in threading.current_thread().name and "FROM workers" not in statement:
+            seen.append(statement)
+
+    event.listen(engine(), "before_cursor_execute", note)
+    yield seen
+    event.remove(engine(), "before_cursor_execute", note)
