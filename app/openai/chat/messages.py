@@ -51,7 +51,10 @@ class CalledFunction(Part):
 
 
 class Call(Part):
+    """`index` is its place, which the SDK leaves in what it put together from a stream."""
+
     id: CallId
+    index: int | None = None
     type: Literal["function"]
     function: CalledFunction
 
