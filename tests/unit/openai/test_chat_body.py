@@ -74,7 +74,7 @@ UNSUPPORTED = [
     ("prompt_cache_options", {"mode": "explicit"}, "prompt_cache_options"),
     ("prompt_cache_retention", "24h", "prompt_cache_retention"),
     ("reasoning_effort", "low", "reasoning_effort"),
-    ("reasoning_effort", "medium", "reasoning_effort"),
+    ("reasoning_effort", "high", "reasoning_effort"),
     ("verbosity", "high", "verbosity"),
     ("web_search_options", {}, "web_search_options"),
     ("webhook_url", "https://example.com/", "webhook_url"),
@@ -122,6 +122,7 @@ HARMLESS = [
     ("prompt_cache_options", {"mode": "implicit"}),
     ("prompt_cache_retention", "in_memory"),
     ("reasoning_effort", "none"),
+    ("reasoning_effort", "medium"),
     ("verbosity", "medium"),
     ("service_tier", "auto"),
     ("user", "someone"),
@@ -150,6 +151,13 @@ def test_what_changes_nothing_is_accepted(name, value):
 )
 def test_null_is_every_parameters_default(name):
     assert ask(**{name: None}) == ask()
+
+
+def test_a_model_that_reasons_cannot_be_told_not_to():
+    ask(model="simulated")
+    with pytest.raises(Unsupported) as error:
+        ask(model="simulated", reasoning_effort="none")
+    assert error.value.param == "reasoning_effort"
 
 
 def test_no_parameter_is_both_served_and_refused():
