@@ -90,6 +90,11 @@ def _pieces(part: Part) -> list[tuple[_Key, str]]:
     return pieces
 
 
+def width(part: Part) -> int:
+    """How many positions a part takes: its characters, and one for the beginning of a call."""
+    return sum(len(text) for _, text in _pieces(part))
+
+
 @dataclass(slots=True)
 class _Run:
     """Neighbouring text of one key on the tape, from the position `start` on."""
@@ -126,6 +131,16 @@ class Shown:
         self._at = 0  # where on the tape the output stands; behind its end after a rewind
         self._stretches: list[_Stretch] = []
         self._thoughts: list[tuple[int, int]] = []  # where reasoning ends, and its tokens up to there
+
+    @property
+    def end(self) -> int:
+        """How much has been shown, in positions: see `width`."""
+        return self._end
+
+    @property
+    def at(self) -> int:
+        """Where the output stands; behind the end until what was rewound has come again."""
+        return self._at
 
     @property
     def reasoning_tokens(self) -> int:
@@ -173,9 +188,9 @@ class Shown:
         """Where raw output at `offset` stands on the tape."""
         after = self._at
         for stretch in reversed(self._stretches):
-            if stretch.raw_end <= offset:
+            if stretch.raw_end <= offset and stretch.raw < offset:
                 break
-            if stretch.raw <= offset:
+            if stretch.raw < offset:
                 return stretch.at + (offset - stretch.raw if stretch.is_even else 0)
             after = stretch.at
         return after
@@ -185,7 +200,7 @@ class Shown:
         last = self._stretches[-1] if self._stretches else None
         if last and is_even and last.is_even and last.raw_end == offset:
             last.raw_end += raw_chars
-        elif raw_chars:
+        elif raw_chars or not is_even:
             self._stretches.append(_Stretch(offset, offset + raw_chars, began, is_even))
 
     def _take(self, part: Part) -> Iterable[Part]:

@@ -5,8 +5,10 @@ An event's `sequence_number` is a function of the log and of what the output hol
 the same live and later, on any replica: one less than the frame's `seq`, plus one for each event so far that
 only gives the output its structure, plus one for each item that follows another. That last keeps a number free
 for the case that both come in one frame. Numbers rise; where items change and where the log skips, they skip.
+What a restart throws away keeps its numbers: a cursor says on which side of the restart its follower is.
 """
 
+from bisect import bisect_left
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ from app.jobs.parts import REASONING, TEXT, TOOL_CALL, Part
 from app.jobs.states import TERMINAL_EVENT_TYPES, Status
 from app.jobs.tables import Job
 from app.openai.errors import OutputReplaced
-from app.openai.fold import Shown
+from app.openai.fold import Shown, width
 from app.openai.responses import response
 from app.openai.responses.output import Item, Items, ItemStatus, add, status_of_last, with_bytes
 from app.openai.responses.response import Standing
@@ -48,14 +50,23 @@ class Projector:
     def __init__(self, job: Job, starting_after: int | None = None) -> None:
         self._job = job
         self._after = -1 if starting_after is None else starting_after
-        self._items = Items(job.id)
-        self._shown = Shown()
         self._seq = 0
-        self._extra = 0  # events so far that are no frame's own
+        self._base = 0  # events so far that are no frame's own, but for those of the output shown
+        self._begin_output()
         self._last = -1
         self._has_started = False
+        self._has_seen_output = False  # by its cursor
         self._ready: list[Event] = []
+        self._held: list[Event] | None = [] if job.output_start_seq else None
         self.is_over = False
+
+    def _begin_output(self) -> None:
+        self._items = Items(self._job.id)
+        self._shown = Shown()
+        self._structural = 0  # events of the output shown that are no frame's own
+        self._openings: list[
+            tuple[int, int]
+        ] = []  # where on `_shown` items begin, and `_structural` from there
 
     def feed(self, frame: Frame) -> list[Event]:
         """What follows from the next frame."""
@@ -77,14 +88,14 @@ class Projector:
 
     def _read(self, frame: Frame) -> None:
         if frame.type == DELTA:
-            if not self._is_void(frame):
-                self._read_output(frame)
+            self._read_output(orjson.loads(frame.body))
             return
-        self._check_cursor(frame)
         fields = orjson.loads(frame.body)
         if frame.type == REWIND:
-            self._shown.rewind(fields["offset"])
-        elif frame.type in TERMINAL_EVENT_TYPES:
+            self._rewind(fields)
+            return
+        self._check_cursor(frame)
+        if frame.type in TERMINAL_EVENT_TYPES:
             self._end(fields)
         elif frame.seq == 1:
             self._create()
@@ -92,14 +103,29 @@ class Projector:
             self._has_started = True
             self._announce("response.in_progress", Status.IN_PROGRESS)
 
-    def _is_void(self, frame: Frame) -> bool:
-        """Output from before a restart, which this follower has not been shown."""
-        return frame.seq <= self._job.output_start_seq and self._number() > self._after
+    def _rewind(self, fields: dict[str, Any]) -> None:
+        if "job_id" in fields:
+            self._restart()
+        self._shown.rewind(fields["offset"])
+
+    def _restart(self) -> None:
+        """An event of the log, not a follower's own rewind: the output begins again."""
+        counted = bisect_left(self._openings, self._shown.at, key=lambda opening: opening[0])
+        self._base += self._openings[counted - 1][1] if counted else 0
+        if self._held is None:
+            return
+        if self._has_seen_output and self._after < self._seq - 1 + self._base:
+            # This follower was shown what is void now, so it goes on like one who stayed.
+            self._ready += self._held
+            self._held = None
+        else:
+            self._begin_output()
+            self._held = [] if self._seq < self._job.output_start_seq else None
 
     def _check_cursor(self, frame: Frame) -> None:
         """A cursor among numbers that an event voids is that of a follower who was shown lost output."""
-        first = frame.first_seq - 1 + self._extra
-        if frame.type != REWIND and first <= self._after < self._number():
+        void = range(frame.first_seq - 1 + self._base + self._structural, self._number())
+        if self._after in void:
             raise OutputReplaced
 
     def _create(self) -> None:
@@ -107,21 +133,24 @@ class Projector:
         first = Status.QUEUED if is_background else Status.IN_PROGRESS
         self._announce("response.created", first)
         if is_background:
-            self._extra += 1
+            self._base += 1
             self._announce("response.queued", first)
 
     def _announce(self, kind: str, status: Status) -> None:
         self._emit(kind, response=response.compose(self._job, Standing(status), []))
 
-    def _read_output(self, frame: Frame) -> None:
-        for part in self._shown.show(orjson.loads(frame.body)):
+    def _read_output(self, fields: dict[str, Any]) -> None:
+        position = self._shown.end
+        for part in self._shown.show(fields):
             before = self._items.last
             item, is_new = self._items.item_of(part)
             if is_new:
                 if before is not None:
-                    self._extra += 1
+                    self._structural += 1
                     self._close(before, "completed")
                 self._open(item)
+                self._openings.append((position, self._structural))
+            position += width(part)
             self._add(item, part)
 
     def _add(self, item: Item, part: Part) -> None:
@@ -184,15 +213,24 @@ class Projector:
 
     def _structure(self, kind: str, **fields: Any) -> None:
         self._emit(kind, **fields)
-        self._extra += 1
+        self._structural += 1
 
     def _number(self) -> int:
-        return self._seq - 1 + self._extra
+        return self._seq - 1 + self._base + self._structural
 
     def _emit(self, kind: str, **fields: Any) -> None:
-        self._last = self._number()
-        if self._last > self._after:
-            self._ready.append({"type": kind, "sequence_number": self._last, **fields})
+        number = self._number()
+        is_output = self._items.last is not None
+        if number <= self._after:
+            self._has_seen_output = self._has_seen_output or is_output
+            return
+        event = {"type": kind, "sequence_number": number, **fields}
+        if self._held is not None and is_output:
+            # Whether this is void to the follower shows at the restart that the log has further on.
+            self._held.append(event)
+        else:
+            self._last = number
+            self._ready.append(event)
 
 
 def _where(item: Item) -> dict[str, Any]:
