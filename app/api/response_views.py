@@ -2,6 +2,7 @@
 
 from typing import Any, Final, Literal
 
+from flask import g
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
@@ -39,12 +40,13 @@ def get(response_id: str) -> Job:
 
 
 def find(session: Session, response_id: str) -> Job | None:
-    """The caller's response; not one that nobody was to find again."""
+    """The caller's response; not one that nobody was to find again, but for who has its conversation open."""
     job_id = ids.job_id_of(ids.RESPONSE, response_id)
     job = queries.find_job(session, job_id) if job_id else None
     if job is None or job.account_id != account_id() or job.surface is not Surface.RESPONSES:
         return None
-    return job if job.is_stored or (job.echo or {}).get("background") else None
+    is_findable = job.is_stored or (job.echo or {}).get("background")
+    return job if is_findable or job.id in g.get("own_jobs", ()) else None
 
 
 def view(job_id: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Every route chose who may use it, and no secret of ours is open to all."""
 
+import re
+
 import pytest
 
 from app.api import auth, create_app, health, openapi, stream
@@ -43,8 +45,8 @@ def test_without_a_key_every_other_route_answers_401(app):
     for rule in app.url_map.iter_rules():
         if rule.endpoint.split(".")[0] in PUBLIC:
             continue
-        path = rule.rule.replace("<path:name>", "x").replace("<job_id>", "x")
+        path = re.sub("<[^>]+>", "x", rule.rule)
         for method in rule.methods - {"HEAD", "OPTIONS"}:
             assert caller.open(path, method=method).status_code == 401, (method, path)
             asked += 1
-    assert asked == 11
+    assert asked >= 20

@@ -29,6 +29,11 @@ class Call:
         self._thread.start()
 
     def _run(self) -> None:
+        with self._client:
+            self._ask()
+
+    def _ask(self) -> None:
+        response = None
         try:
             response = self._client.send(self._request, stream=True)
             self.status, self.headers = response.status_code, response.headers
@@ -40,6 +45,9 @@ class Call:
                 self.events.append((kind, data))
         except Exception as error:
             self._error = error
+        finally:
+            if response is not None:
+                response.close()
 
     def ended(self, seconds: float = 15) -> "Call":
         self._thread.join(seconds)
