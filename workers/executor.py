@@ -190,10 +190,13 @@ def _apply(session: Session, job: RunningJob, outcome: Outcome) -> Move | None: 
 
 def _tell(job: RunningJob, piece: Piece | None, move: Move) -> None:
     """Followers get the last of the output and the event; a failure costs them a second."""
-    last = (
-        [] if piece is None else [frames.delta(piece.seq, piece.seq, piece.offset, piece.text, piece.logprobs)]
-    )
     try:
-        tail.close(client(), job.id, [*last, frames.of_event(move.event)])
+        tail.close(client(), job.id, [*_frames(piece), frames.of_event(move.event)])
     except (RedisError, OSError) as error:
         logger.warning("announce.failed", error=str(error))
+
+
+def _frames(piece: Piece | None) -> list[frames.Frame]:
+    if piece is None:
+        return []
+    return [frames.delta(piece.seq, piece.seq, piece.offset, piece.text, piece.logprobs, piece.parts)]

@@ -13,6 +13,11 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 REPLACEMENT: Final = "\ufffd"
 
 
+def storable(text: str) -> str:
+    """The text with a mark in place of what Postgres or JSON cannot carry."""
+    return text if text.isascii() and "\x00" not in text else _UNSTORABLE.sub(REPLACEMENT, text)
+
+
 class TextAssembler:
     """Feed tokens in order; `is_stopped` says that a stop string has come and everything after it is void.
     Stop strings within the first `min_tokens` tokens do not count, as in vLLM.
@@ -27,6 +32,11 @@ class TextAssembler:
         self._held = ""
         self.tokens = 0
         self.is_stopped = False
+
+    @property
+    def held(self) -> int:
+        """How many characters wait for what comes next."""
+        return len(self._held)
 
     def feed(self, token_id: int) -> str:
         """The text that may be shown now."""

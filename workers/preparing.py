@@ -10,6 +10,7 @@ from app.streams.announce import announce
 from config.queues import Tier
 from workers.engine import Call, Engine, FinishReason, PromptRejected, Sampling
 from workers.output import TextAssembler
+from workers.reading import Reading
 from workers.running import Cause, RunningJob
 
 
@@ -18,11 +19,13 @@ def prepare(engine: Engine, job: RunningJob) -> Call | None:
     `PromptRejected`.
     """
     request = JobRequest.model_validate(job.job.request)
-    prompt_ids = engine.encode(request.prompt.messages)
+    if request.tool_use and not engine.spec.tool_parser:
+        raise PromptRejected(f"The model {engine.spec.name} calls no tools.")
+    prompt_ids = engine.encode(request.prompt)
     job.input_tokens = len(prompt_ids)
     sampling = sampling_of(request, room=engine.spec.context_tokens - len(prompt_ids))
     if request.logprobs is not None:
-        job.collect_logprobs(engine.token_text)
+        job.collect_logprobs(engine)
     _continue(engine, job, request, sampling, prompt_ids)
     if job.is_stopped:
         job.finish = FinishReason.STOP
@@ -56,10 +59,12 @@ def sampling_of(request: JobRequest, *, room: int) -> Sampling:
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         repetition_penalty=request.repetition_penalty,
+        logit_bias=request.logit_bias,
         logprobs=request.logprobs,
         ignore_eos=request.ignore_eos,
         json_schema=wanted.schema_ if isinstance(wanted, JsonSchema) else None,
         json_object=isinstance(wanted, JsonObject),
+        tool_use=request.tool_use,
     )
 
 
@@ -73,9 +78,15 @@ def _continue(
     def assembler() -> TextAssembler:
         return TextAssembler(engine.decoder(prompt_ids), request.stop, request.min_output_tokens)
 
+    def reading() -> Reading | None:
+        if request.prompt_format == "raw":
+            return None
+        reader = engine.reader(request.tool_use, prompt_ids, job.id)
+        return None if reader is None else Reading(reader)
+
     with transaction() as session:
         prior = log.read_output(session, job.job) if job.attempt > 1 else Output()
-    if job.resume(assembler(), prior) and not (prior.token_ids and sampling.is_structured):
+    if job.resume(assembler(), reading(), prior) and not (prior.token_ids and sampling.is_structured):
         return
     with transaction() as session:
         rewind = lifecycle.restart(session, job.id, job.lease_id)
@@ -83,4 +94,4 @@ def _continue(
         job.stop(Cause.LEASE_LOST)
         return
     announce([rewind])
-    job.restart(assembler(), rewind.seq)
+    job.restart(assembler(), reading(), rewind.seq)

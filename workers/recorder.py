@@ -163,5 +163,5 @@ def _take(locks: ExitStack, job: RunningJob) -> bool:
 
 
 def _entry(job: RunningJob, piece: Piece) -> tail.TailEntry:
-    frame = frames.delta(piece.seq, piece.seq, piece.offset, piece.text, piece.logprobs)
+    frame = frames.delta(piece.seq, piece.seq, piece.offset, piece.text, piece.logprobs, piece.parts)
     return tail.TailEntry(job.id, frame, piece.token_ids, piece.is_first)

@@ -10,10 +10,12 @@ from typing import Any
 
 from app import clock
 from app.jobs.log import UNSTORED_SEQ_LIMIT, Output, Segment
+from app.jobs.parts import Part
 from app.jobs.tables import Job
 from config.queues import Tier
-from workers.engine import Delta, FinishReason
-from workers.output import TextAssembler
+from workers.engine import Delta, Engine, FinishReason, TokenLogprob
+from workers.output import TextAssembler, storable
+from workers.reading import Reading, is_same
 
 
 class Cause(StrEnum):
@@ -32,7 +34,7 @@ class Cause(StrEnum):
 
 @dataclass(slots=True)  # not frozen: that costs, and one is made for every token
 class Piece:
-    """Output under one sequence number, as it went out live."""
+    """Output under one sequence number, as it went out live. It may show no text and yet have parts."""
 
     seq: int
     offset: int
@@ -40,6 +42,7 @@ class Piece:
     token_ids: list[int]
     logprobs: list[Any] | None
     is_first: bool  # of this attempt
+    parts: list[Part] | None = None
 
 
 class RunningJob:
@@ -67,7 +70,8 @@ class RunningJob:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._assembler: TextAssembler | None = None
-        self._name_token: Any = None
+        self._reading: Reading | None = None
+        self._engine: Engine | None = None  # names tokens, where logprobs are asked for
         self._text: list[str] = []
         self._token_ids: list[int] = []
         self._logprobs: list[Any] | None = None
@@ -84,20 +88,25 @@ class RunningJob:
 
     # Preparing: the job's own thread, before anything is generated.
 
-    def resume(self, assembler: TextAssembler, prior: Output) -> bool:
-        """Continue after earlier output. False where its tokens no longer give its text."""
-        shown = "".join(assembler.feed(token_id) for token_id in prior.token_ids)
-        self._assembler = assembler
+    def resume(self, assembler: TextAssembler, reading: Reading | None, prior: Output) -> bool:
+        """Continue after earlier output. False where its tokens no longer give its text or its parts."""
+        shown = []
+        for token_id in prior.token_ids:
+            shown.append(text := assembler.feed(token_id))
+            if reading is not None:
+                reading.feed(token_id, text, assembler.held)
+        self._assembler, self._reading = assembler, reading
         self._prior_ids = prior.token_ids
         self.offset = len(prior.text)
-        return shown == prior.text
+        return "".join(shown) == prior.text and is_same(reading.take() if reading else (), prior.parts or ())
 
-    def restart(self, assembler: TextAssembler, seq: int) -> None:
+    def restart(self, assembler: TextAssembler, reading: Reading | None, seq: int) -> None:
         """Begin from nothing; `seq` is that of the rewind."""
-        self._assembler, self._prior_ids, self.offset, self.seq = assembler, (), 0, seq
+        self._assembler, self._reading = assembler, reading
+        self._prior_ids, self.offset, self.seq = (), 0, seq
 
-    def collect_logprobs(self, name_token: Any) -> None:
-        self._name_token = name_token
+    def collect_logprobs(self, engine: Engine) -> None:
+        self._engine = engine
         self._logprobs = []
 
     @property
@@ -137,8 +146,11 @@ class RunningJob:
                 self._token_ids.append(token_id)
                 if text := self._assembler.feed(token_id):
                     self._text.append(text)
+                logprob = None
                 if self._logprobs is not None and delta.logprobs:
-                    self._logprobs.append(self._describe(delta.logprobs[index]))
+                    self._logprobs.append(logprob := self._describe(delta.logprobs[index]))
+                if self._reading is not None:
+                    self._reading.feed(token_id, text, self._assembler.held, logprob)
                 if self._assembler.is_stopped:
                     self.finish = FinishReason.STOP
                     return True
@@ -147,12 +159,11 @@ class RunningJob:
             self.finish = delta.finish
             return delta.finish is not None
 
-    def _describe(self, logprob: Any) -> dict[str, Any]:
-        name = self._name_token
+    def _describe(self, logprob: TokenLogprob) -> dict[str, Any]:
+        assert self._engine is not None
         return {
-            "token": name(logprob.token_id),
-            "logprob": logprob.logprob,
-            "top_logprobs": [{"token": name(token), "logprob": value} for token, value in logprob.top],
+            **_named(self._engine, logprob.token_id, logprob.logprob),
+            "top_logprobs": [_named(self._engine, token_id, value) for token_id, value in logprob.top],
         }
 
     def stop(self, cause: Cause) -> None:
@@ -165,11 +176,15 @@ class RunningJob:
     # Recording: the recorder's threads, and the job's own when it settles.
 
     def cut(self) -> Piece | None:
-        """Number what came since the last piece. None if there is no text yet, or too much is unstored."""
+        """Number what came since the last piece. None if nothing shows yet, or too much is unstored."""
         with self._lock:
-            if not self._text or self.finish or len(self._unstored) >= UNSTORED_SEQ_LIMIT:
+            if self.finish or len(self._unstored) >= UNSTORED_SEQ_LIMIT:
                 return None
-            return self._cut()
+            return self._cut() if self._text or self._has_parts else None
+
+    @property
+    def _has_parts(self) -> bool:
+        return self._reading is not None and bool(self._reading.found)
 
     def _cut(self) -> Piece:
         piece = Piece(
@@ -179,6 +194,7 @@ class RunningJob:
             token_ids=self._token_ids,
             logprobs=self._logprobs,
             is_first=self._is_fresh,
+            parts=None if self._reading is None else self._reading.take(),
         )
         self._is_fresh = False
         self.seq, self.offset = piece.seq, piece.offset + len(piece.text)
@@ -190,9 +206,12 @@ class RunningJob:
     def cut_last(self) -> Piece | None:
         """The final piece, with what was held back for a stop string that did not come."""
         with self._lock:
-            if self._assembler is not None and (rest := self._assembler.finish()):
+            rest = self._assembler.finish() if self._assembler is not None else ""
+            if rest:
                 self._text.append(rest)
-            return self._cut() if self._text or self._token_ids else None
+            if self._reading is not None:
+                self._reading.finish(rest)
+            return self._cut() if self._text or self._token_ids or self._has_parts else None
 
     def unstored(self) -> Segment | None:
         """What went out live and is not stored yet, as one segment. Hold `store_lock`."""
@@ -215,6 +234,7 @@ class RunningJob:
             ends=ends,
             token_ids=[token for piece in pieces for token in piece.token_ids],
             logprobs=None if pieces[0].logprobs is None else [piece.logprobs for piece in pieces],
+            parts=None if pieces[0].parts is None else [piece.parts for piece in pieces],
         )
 
     def forget_unstored(self) -> None:
@@ -224,3 +244,8 @@ class RunningJob:
     def mark_stored(self, seq: int) -> None:
         with self._lock:
             self._unstored = [piece for piece in self._unstored if piece.seq > seq]
+
+
+def _named(engine: Engine, token_id: int, logprob: float) -> dict[str, Any]:
+    token = storable(engine.token_text(token_id))
+    return {"token": token, "logprob": logprob, "bytes": list(engine.token_bytes(token_id))}

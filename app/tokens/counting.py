@@ -1,6 +1,7 @@
 """Counting a prompt's tokens at admission, and refusing what no context window can hold."""
 
 import hashlib
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -19,8 +20,6 @@ from config.catalogue import ModelSpec
 
 log = structlog.get_logger(__name__)
 
-Messages = list[dict[str, str]]
-
 REMEMBERED: Final = 2_000  # prompts
 INLINE_CHARS: Final = 4_000  # longer ones are counted beside the event loop: a million take half a second
 CHARS_PER_TOKEN: Final = 4  # a guess, for models whose tokenizer is not here
@@ -34,14 +33,13 @@ def count(spec: ModelSpec, prompt: Prompt) -> int:
     """How many tokens the engine will make of the prompt. Where the model's tokenizer is not on this machine
     it is a guess, and the engine decides. Raises `PromptInvalid`.
     """
-    messages = prompt.messages
     version = _version(spec)
-    key = _digest(spec, version, messages)
+    key = _digest(spec, version, prompt)
     with _counted_lock:
         known = _counted.get(key)
     if known is not None:
         return known
-    found = _count(spec, version, messages)
+    found = _count(spec, version, prompt)
     with _counted_lock:
         _counted[key] = found
     return found
@@ -61,41 +59,52 @@ def _version(spec: ModelSpec) -> int | None:
         return None
 
 
-def _digest(spec: ModelSpec, version: int | None, messages: Messages) -> bytes:
+def _digest(spec: ModelSpec, version: int | None, prompt: Prompt) -> bytes:
     digest = hashlib.blake2b(f"{spec.name} {spec.weights_path} {version} ".encode(), digest_size=16)
-    for message in messages:
-        for part in (message["role"], message["content"]):
-            encoded = part.encode(errors="replace")
-            digest.update(len(encoded).to_bytes(8) + encoded)
+
+    def add(text: str) -> None:
+        encoded = text.encode(errors="replace")
+        digest.update(len(encoded).to_bytes(8) + encoded)
+
+    add("chat" if prompt.raw is None else f"raw {prompt.raw}")
+    add(json.dumps(prompt.tools) if prompt.tools else "")
+    for message in prompt.messages:
+        add(message["role"])
+        add(message["content"])
+        more = {name: value for name, value in message.items() if name not in {"role", "content"}}
+        add(json.dumps(more) if more else "")
     return digest.digest()
 
 
-def _count(spec: ModelSpec, version: int | None, messages: Messages) -> int:
+def _count(spec: ModelSpec, version: int | None, prompt: Prompt) -> int:
     if spec.engine == "simulated":
-        return _beside_the_loop(lambda: _simulated(messages), _size(messages))
+        return _beside_the_loop(lambda: _simulated(prompt), _size(prompt))
     with _loading:
-        tokenizer = _tokenizer(spec.weights_path, version)
+        tokenizer = _tokenizer(spec.weights_path, spec.chat_template_path, version)
     if tokenizer is None:
-        return -(-_size(messages) // CHARS_PER_TOKEN)
-    text = tokenizer.render(messages)
-    return _beside_the_loop(lambda: tokenizer.count(text), len(text))
+        return -(-_size(prompt) // CHARS_PER_TOKEN)
+    is_raw = prompt.raw is not None
+    text = tokenizer.render(prompt) if prompt.raw is None else prompt.raw
+    return _beside_the_loop(lambda: tokenizer.count(text, is_raw=is_raw), len(text))
 
 
-def _simulated(messages: Messages) -> int:
+def _simulated(prompt: Prompt) -> int:
     try:
-        return simulated.count_messages(messages)
+        return simulated.count_prompt(prompt)
     except KeyError as error:
         raise PromptInvalid(f"The model's chat template has no role {error}.") from error
 
 
-def _size(messages: Messages) -> int:
-    return sum(len(message["content"]) for message in messages)
+def _size(prompt: Prompt) -> int:
+    """Characters, about."""
+    said = sum(len(message["content"]) for message in prompt.messages)
+    return said + len(prompt.raw or "") + (len(json.dumps(prompt.tools)) if prompt.tools else 0)
 
 
 @lru_cache(16)
-def _tokenizer(weights_path: str, _version: int | None) -> ChatTokenizer | None:
+def _tokenizer(weights_path: str, template: Path | None, _version: int | None) -> ChatTokenizer | None:
     try:
-        return ChatTokenizer(Path(weights_path))
+        return ChatTokenizer(Path(weights_path), template)
     except (OSError, ValueError) as error:
         log.warning("tokenizer.missing", weights=weights_path, error=str(error))
         return None

@@ -1,9 +1,17 @@
 """The tokens of the simulated model: special ones, one for each byte, and some words. A text becomes tokens and
-back without loss, and an emoji is four tokens, as it is for many real models.
+back without loss, and an emoji is four tokens, as it is for many real models. Its chat template is here too.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from typing import Any
+
+from app.jobs.prompts import Prompt
+
+# The model's markup, around a call and around what it reasons.
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+THINK, THINK_END = "<think>", "</think>"
 
 EOS = 0
 ROLES = {"system": 1, "user": 2, "assistant": 3, "tool": 4}
@@ -36,12 +44,14 @@ def encode_text(text: str) -> list[int]:
     return ids
 
 
-def count_messages(messages: Sequence[Mapping[str, str]]) -> int:
-    """How many ids `encode_messages` gives, without making a list of a million things: that would keep the
+def count_prompt(prompt: Prompt) -> int:
+    """How many ids `encode_prompt` gives, without making a list of a million things: that would keep the
     interpreter to itself. Raises as it does.
     """
-    around = [(ROLES[message["role"]], EOS) for message in messages]
-    return sum(map(len, around)) + sum(_count_text(message["content"]) for message in messages) + 1
+    if prompt.raw is not None:
+        return _count_text(prompt.raw)
+    around = [(ROLES[role], EOS) for role, _ in _render(prompt)]
+    return sum(map(len, around)) + sum(_count_text(text) for _, text in _render(prompt)) + 1
 
 
 def _count_text(text: str) -> int:
@@ -49,9 +59,30 @@ def _count_text(text: str) -> int:
     return sum(1 if piece in WORD_IDS else len(piece.encode("utf-8", "replace")) for piece in pieces)
 
 
-def encode_messages(messages: Sequence[Mapping[str, str]]) -> list[int]:
+def encode_prompt(prompt: Prompt) -> list[int]:
     """Raises `KeyError` for a role that the template lacks."""
+    if prompt.raw is not None:
+        return encode_text(prompt.raw)
     ids: list[int] = []
-    for message in messages:
-        ids += [ROLES[message["role"]], *encode_text(message["content"]), EOS]
+    for role, text in _render(prompt):
+        ids += [ROLES[role], *encode_text(text), EOS]
     return [*ids, ROLES["assistant"]]
+
+
+def _render(prompt: Prompt) -> Iterator[tuple[str, str]]:
+    """The chat template: roles and their texts."""
+    if prompt.tools:
+        yield "system", f"You may call: {_json(prompt.tools)}"
+    for message in prompt.messages:
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        yield message["role"], message["content"] + "\n".join(write_call(**call) for call in calls)
+
+
+def write_call(name: str, arguments: Any) -> str:
+    """A call as the model writes it; `arguments` that are no JSON stand as they are."""
+    written = arguments if isinstance(arguments, str) else _json(arguments)
+    return f'{CALL}\n{{"name": {_json(name)}, "arguments": {written}}}\n{CALL_END}'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -12,6 +12,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from app import clock
+from app.jobs.prompts import Prompt
 from app.tokens.errors import PromptInvalid
 
 
@@ -23,10 +24,15 @@ class ChatTemplate:
         self._template = _ENVIRONMENT.from_string(source)
         self._special = special
 
-    def render(self, messages: list[dict[str, str]]) -> str:
+    def render(self, prompt: Prompt) -> str:
         """Raises `PromptInvalid` where the template refuses."""
         # Given though they are None: templates ask whether they are defined, or none.
-        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+        given = {
+            "messages": prompt.messages,
+            "tools": prompt.tools or None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
         try:
             return self._template.render(self._special | given)
         except (TemplateError, TypeError, ValueError, KeyError, ArithmeticError) as error:

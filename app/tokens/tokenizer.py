@@ -9,6 +9,7 @@ from typing import Any, Final
 from jinja2 import TemplateSyntaxError
 from tokenizers import AddedToken, Tokenizer
 
+from app.jobs.prompts import Prompt
 from app.tokens.templates import ChatTemplate
 
 _SPECIAL: Final = {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
@@ -17,12 +18,14 @@ _SPECIAL: Final = {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad
 class ChatTokenizer:
     """Safe from any thread."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises `OSError` or `ValueError` where a file is missing or makes no sense."""
+    def __init__(self, folder: Path, template: Path | None = None) -> None:
+        """`template` is a file in place of the folder's own. Raises `OSError` or `ValueError` where a file is
+        missing or makes no sense.
+        """
         config = _read(folder / "tokenizer_config.json")
         special = _special_tokens(folder, config)
         try:
-            self._template = ChatTemplate(_template(folder, config), _texts(special))
+            self._template = ChatTemplate(_template(folder, config, template), _texts(special))
         except TemplateSyntaxError as error:
             raise ValueError(f"The chat template of {folder} makes no sense: {error}") from error
         self._tokenizer = _load(folder / "tokenizer.json")
@@ -30,13 +33,15 @@ class ChatTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.add_tokens(_missing_tokens(self._tokenizer, config, special))
 
-    def render(self, messages: list[dict[str, str]]) -> str:
+    def render(self, prompt: Prompt) -> str:
         """Raises `PromptInvalid` where the template refuses."""
-        return self._template.render(messages)
+        return self._template.render(prompt)
 
-    def count(self, text: str) -> int:
-        """Lets go of the interpreter meanwhile, unlike encoding without a batch, or listing the ids."""
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    def count(self, text: str, *, is_raw: bool = False) -> int:
+        """Lets go of the interpreter meanwhile, unlike encoding without a batch, or listing the ids. To a raw
+        text some tokenizers add a token for its begin; a template places its own.
+        """
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=is_raw)
         return len(encoding)
 
 
@@ -56,9 +61,9 @@ def _load(path: Path) -> Any:
         raise ValueError(f"{path} makes no sense: {error}") from error
 
 
-def _template(folder: Path, config: dict[str, Any]) -> str:
-    file = folder / "chat_template.jinja"
-    template = file.read_text(encoding="utf-8") if file.exists() else config.get("chat_template")
+def _template(folder: Path, config: dict[str, Any], instead: Path | None) -> str:
+    file = instead or folder / "chat_template.jinja"
+    template = file.read_text(encoding="utf-8") if instead or file.exists() else config.get("chat_template")
     if isinstance(template, list):
         # Several, by name: the plain chat is called so.
         template = next((one["template"] for one in template if one["name"] == "default"), None)

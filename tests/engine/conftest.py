@@ -14,11 +14,38 @@ from typing import Any
 
 import pytest
 
+from app.jobs.parts import Part
+from app.jobs.prompts import Prompt, ToolUse
 from config.catalogue import ModelSpec, catalogue
 from workers.engine import Call, Delta, Engine, FinishReason, Sampling
 from workers.engine.loading import load_engine
 
 SLOTS = 8
+WEATHER = ToolUse(
+    (
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "The weather of a city",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city": {"enum": ["Paris", "Oslo"]}, "days": {"type": "integer"}},
+                    "required": ["city"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+        {
+            "type": "function",
+            "function": {
+                "name": "stop",
+                "description": "",
+                "parameters": {"type": "object", "properties": {}},
+            },
+        },
+    )
+)
 TIMEOUT_SECONDS = 300
 
 # vLLM leaves a ZeroMQ context to the garbage collector.
@@ -103,11 +130,17 @@ class Subject:
         decoder = self.engine.decoder([])
         return "".join(decoder.step(token) for token in ids) + decoder.flush()
 
+    def parts(self, ids, prompt_ids=(), tool_use: ToolUse | None = None, job_id="job_1") -> list[Part]:
+        """What a reader finds that is fed token by token."""
+        reader, decoder = self.engine.reader(tool_use, prompt_ids, job_id), self.engine.decoder(prompt_ids)
+        found = [part for token in ids for part in reader.feed(decoder.step(token), [token])]
+        if rest := decoder.flush():
+            found += reader.feed(rest, [])
+        return [*found, *reader.finish()]
+
     def encode_plain(self, text: str) -> list[int]:
-        """The tokens of `text` itself: what its prompt has between the chat template's two ends."""
-        bare, full = self.engine.encode("."), self.engine.encode("." + text)
-        start = next(i for i, (a, b) in enumerate(zip(bare, full, strict=False)) if a != b)
-        return full[start : len(full) - (len(bare) - start)]
+        """The tokens of `text` itself."""
+        return self.engine.encode(Prompt(raw=text))
 
 
 def simulated_spec(**options: Any) -> ModelSpec:

@@ -7,10 +7,14 @@ import itertools
 import json
 import time
 from contextlib import aclosing
+from dataclasses import replace
 
 import jsonschema
 import pytest
 
+from app.jobs.prompts import Prompt
+from tests.engine.conftest import WEATHER
+from tests.engine.folding import fold
 from workers.engine import EngineDead, FinishReason, PromptRejected
 
 SHORT = {"simulated": "What is the capital of France? [[tokens=8]]", "vllm": "What is the capital of France?"}
@@ -201,16 +205,112 @@ def test_a_prompt_that_fills_the_context_is_rejected_in_words_for_its_author(sub
 )
 def test_contents_that_are_not_text_are_rejected(subject, content):
     with pytest.raises(PromptRejected):
-        subject.engine.encode([{"role": "user", "content": content}])
+        subject.engine.encode(Prompt([{"role": "user", "content": content}]))
 
 
 def test_a_string_is_a_single_user_message_and_text_parts_are_joined(subject):
     encode = subject.engine.encode
 
-    assert encode("Hello") == encode([{"role": "user", "content": "Hello"}])
-    assert encode("a\nb") == encode(
-        [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    assert encode("Hello") == encode(Prompt([{"role": "user", "content": "Hello"}]))
+    halves = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert encode("a\nb") == encode(Prompt([{"role": "user", "content": halves}]))
+
+
+def test_a_raw_prompt_is_read_as_it_stands(subject):
+    assert subject.text(subject.engine.encode(Prompt(raw="Once upon a time"))) == "Once upon a time"
+
+
+def test_tools_and_what_came_of_them_are_part_of_the_prompt(subject):
+    function = {"name": "get_weather", "arguments": {"city": "Oslo"}}
+    asked = [{"role": "user", "content": "Is it cold?"}]
+    called = [{"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "function": function}]}]
+    answered = [{"role": "tool", "content": "-7", "tool_call_id": "call_1", "name": "get_weather"}]
+
+    plain, offered, made, told = (
+        subject.text(subject.engine.encode(prompt))
+        for prompt in (
+            Prompt(asked),
+            Prompt(asked, list(WEATHER.tools)),
+            Prompt(asked + called, list(WEATHER.tools)),
+            Prompt(asked + called + answered, list(WEATHER.tools)),
+        )
     )
+
+    assert "get_weather" not in plain
+    assert "The weather of a city" in offered
+    assert '{"name": "get_weather", "arguments": {"city": "Oslo"}}' in made
+    assert "-7" in told
+
+
+@pytest.mark.parametrize("choice", ["required", "get_weather"])
+def test_a_forced_choice_makes_a_call_with_valid_arguments(subject, choice):
+    use = replace(WEATHER, choice=choice, is_named=choice != "required", is_parallel=False)
+
+    prompt = subject.engine.encode(Prompt([{"role": "user", "content": "Weather in Oslo?"}], list(use.tools)))
+    answer = subject.answer(prompt, tool_use=use, max_tokens=120)
+
+    found = fold(subject.parts(answer.ids, prompt, use))
+    (call,) = found.calls
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in use.tools}
+    assert (found.content, found.reasoning, answer.finish) == ("", "", FinishReason.STOP)
+    assert choice in {"required", call["name"]}
+    jsonschema.validate(json.loads(call["arguments"]), schemas[call["name"]])
+
+
+def test_calls_of_one_job_have_the_same_ids_in_every_attempt(subject):
+    text = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
+    ids = subject.encode_plain(text * 2)
+
+    first, again, other = (
+        [call["id"] for call in fold(subject.parts(ids, (), WEATHER, job_id)).calls]
+        for job_id in ("job_1", "job_1", "job_2")
+    )
+
+    assert first == again
+    assert len({*first, *other}) == 4
+    assert all(call_id.startswith("call_") for call_id in first)
+
+
+@pytest.mark.parametrize(
+    ("written", "content", "arguments"),
+    [
+        ("Just words, 1 < 2.", "Just words, 1 < 2.", []),
+        ("Ends in <", "Ends in <", []),
+        (
+            'Wait. <tool_call>\n{"name": "stop", "arguments": {"a": [1, "é"]}}\n</tool_call>',
+            "Wait. ",
+            ['{"a": [1, "é"]}'],
+        ),
+        ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa', "", ['{"city": "Pa']),
+    ],
+    ids=["words", "a tag that does not come", "words and a call", "a call that is cut off"],
+)
+def test_output_is_taken_apart(subject, written, content, arguments):
+    found = fold(subject.parts(subject.encode_plain(written), (), WEATHER))
+
+    assert (found.content, [call["arguments"] for call in found.calls]) == (content, arguments)
+
+
+def test_a_model_that_may_make_one_call_is_read_to_make_one(subject):
+    text = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
+
+    found = fold(subject.parts(subject.encode_plain(text * 2), (), replace(WEATHER, is_parallel=False)))
+
+    assert len(found.calls) == 1
+
+
+def test_a_bias_keeps_a_token_from_being_chosen(subject):
+    if subject.engine.spec.engine == "simulated":
+        pytest.skip("the simulated engine takes a bias and goes its way")
+    first = subject.undisturbed(min_tokens=60)[0]
+
+    assert subject.answer(max_tokens=1, logit_bias={first: -100.0}).ids != [first]
+
+
+def test_bytes_of_tokens_join_to_the_text_of_the_output(subject):
+    ids = subject.encode_plain("naïve 🦊 and 東京")
+
+    assert b"".join(subject.engine.token_bytes(token) for token in ids).decode() == "naïve 🦊 and 東京"
 
 
 def test_a_json_schema_is_followed(subject):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from app.jobs.parts import Part
+from app.jobs.prompts import Prompt, ToolUse
 from config.catalogue import ModelSpec
 
 
@@ -51,10 +53,15 @@ class Sampling:
     ignore_eos: bool = False
     json_schema: dict[str, Any] | None = None
     json_object: bool = False
+    tool_use: ToolUse | None = None
+
+    @property
+    def has_format(self) -> bool:
+        return self.json_schema is not None or self.json_object
 
     @property
     def is_structured(self) -> bool:
-        return self.json_schema is not None or self.json_object
+        return self.has_format or (self.tool_use is not None and self.tool_use.is_structured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,25 @@ class Decoder(Protocol):
         ...
 
 
+class OutputReader(Protocol):
+    """Takes a model's own markup apart: reasoning, calls, and what is said. One reads one output from its first
+    token, earlier attempts' included; feeding the same gives the same parts.
+    """
+
+    @property
+    def held(self) -> int:
+        """How many characters at the end of what it was fed it keeps, until it knows what they are."""
+        ...
+
+    def feed(self, text: str, token_ids: Sequence[int]) -> list[Part]:
+        """What these tokens make known; `text` is what they show."""
+        ...
+
+    def finish(self) -> list[Part]:
+        """What is left when no more tokens come. An incomplete call keeps what there is of it."""
+        ...
+
+
 Message = dict[str, Any]  # {"role": ..., "content": ...}
 
 
@@ -130,9 +156,9 @@ class Engine(Protocol):
         """The share of the KV cache that running calls hold, 0..1; None where the engine does not say."""
         ...
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt: a list of messages through the model's chat template, a string as a single
-        user message. Raises `PromptRejected` if the template refuses it.
+    def encode(self, prompt: Prompt | str) -> list[int]:
+        """Token ids of a prompt: messages and tools through the model's chat template, a raw text as it stands,
+        a string as a single user message. Raises `PromptRejected` if the template refuses it.
         """
         ...
 
@@ -142,6 +168,16 @@ class Engine(Protocol):
 
     def token_text(self, token_id: int) -> str:
         """One token on its own, for logprobs."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The same in UTF-8, of which a token may hold a part of a character."""
+        ...
+
+    def reader(self, tool_use: ToolUse | None, prompt_ids: Sequence[int], job_id: str) -> OutputReader | None:
+        """A fresh reader for output that follows `prompt_ids`. None where the model has no markup that matters:
+        it may call nothing, and does not reason. Ids of calls are made of `job_id`.
+        """
         ...
 
     def generate(self, call: Call) -> AsyncGenerator[Delta]:

@@ -1,19 +1,28 @@
-"""What every engine makes of a call before its model sees it: plain messages, and the room that is left. It
-knows the contract and no engine.
+"""What every engine makes of a call before its model sees it: a plain prompt, and the room that is left; how it
+names the functions' calls that come of it. It knows the contract and no engine.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from dataclasses import replace
+from hashlib import blake2b
 
-from workers.engine import Call, FinishReason, Message, PromptRejected
+from app.jobs.prompts import Prompt
+from workers.engine import Call, FinishReason, PromptRejected
 
 
-def plain_messages(prompt: str | Sequence[Message]) -> list[Message]:
-    """The messages of a prompt with contents as plain strings, as chat templates want them. Raises
-    `PromptRejected` for contents that are not text.
+def plain_prompt(prompt: Prompt | str) -> Prompt:
+    """The prompt with contents as plain strings, as chat templates want them. Raises `PromptRejected` for
+    contents that are not text.
     """
     if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    return [{**message, "content": _plain_text(message.get("content"))} for message in prompt]
+        return Prompt([{"role": "user", "content": prompt}])
+    messages = [{**message, "content": _plain_text(message.get("content"))} for message in prompt.messages]
+    return replace(prompt, messages=messages)
+
+
+def tool_call_id(job_id: str, index: int) -> str:
+    """The same in every attempt at a job."""
+    return f"call_{blake2b(f'{job_id}:{index}'.encode(), digest_size=12).hexdigest()}"
 
 
 def _plain_text(content: object) -> str:

@@ -57,6 +57,9 @@ class Vocabulary:
     def token_text(self, token_id: int) -> str:
         return self.pieces[token_id].decode("utf-8", "replace")
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.pieces[token_id]
+
 
 def _as_whole(piece: bytes) -> str | None:
     try:

@@ -7,10 +7,14 @@ Options (`engine_options` in the catalogue): `step_seconds` between two tokens o
 leave it out where strangers write the prompts:
 
     [[tokens=N]]             ends by itself after N tokens       [[say=TEXT]]   says TEXT and ends
+    [[think=TEXT]]           reasons so                          [[call=NAME {JSON}]]  asks for this call
     [[emoji]]                many four-token emoji               [[step_ms=N]]  slower than the engine's step
     [[stall_after=N]]        no token after the first N of this attempt, until it is closed
     [[crash_after=N]]        then kills this process: the poison job
     [[engine_dies_after=N]]  then the whole engine is dead       [[reject]]     the call is refused
+
+The last user message directs. What is to be thought, said and called comes in that order, up to the last call;
+what stands after it waits for the calls' results. A choice of tools that forces a call makes the smallest one.
 """
 
 import asyncio
@@ -20,89 +24,30 @@ import os
 import signal
 from array import array
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from hashlib import blake2b
 
-from app.tokens.simulated import EOS, encode_messages
+from app.jobs.prompts import Prompt, ToolUse
+from app.tokens.simulated import EOS, encode_prompt
 from config.catalogue import ModelSpec
 from workers.engine import (
     Call,
     Decoder,
     Delta,
     EngineDead,
-    FinishReason,
-    Message,
+    OutputReader,
     PromptRejected,
     TokenLogprob,
 )
-from workers.engine.calls import find_ending, plain_messages, tokens_left
-from workers.engine.simulated_answers import find_cues, open_writer
+from workers.engine.calls import find_ending, plain_prompt, tokens_left
+from workers.engine.simulated_answers import Cues, find_cues, open_writer
+from workers.engine.simulated_reading import MarkupReader
+from workers.engine.simulated_streams import Stream
 from workers.engine.simulated_words import VOCABULARY
 
 _BLOCK = 16  # tokens; prefixes are cached in whole blocks
 _CACHED_BLOCKS = 65_536
 _EOS_IDS = frozenset({EOS})
-
-
-class _Stream:
-    """One running call. The engine's step appends to `fresh` and wakes the reader, which takes all of it: a
-    late reader gets fewer, longer deltas.
-    """
-
-    __slots__ = ("cues", "error", "finish", "fresh", "left", "made", "prefill", "priority", "ready_at",
-                 "stride", "waiter", "write")  # fmt: skip
-
-    def __init__(
-        self,
-        write: Callable[[], int],
-        cues: dict[str, str],
-        *,
-        left: int,
-        stride: int,
-        prefill: int,
-        priority: int,
-    ) -> None:
-        self.priority = priority
-        self.write = write
-        self.cues = cues
-        self.left = left
-        self.stride = stride
-        self.prefill = prefill  # prompt tokens that no cache knows
-        self.ready_at = 0.0
-        self.made = 0
-        self.fresh: list[int] = []
-        self.finish: FinishReason | None = None
-        self.error: Exception | None = None
-        self.waiter: asyncio.Future[None] | None = None
-
-    def step(self) -> None:
-        token = self.write()
-        self.fresh.append(token)
-        self.made += 1
-        if token == EOS:
-            self.finish = FinishReason.STOP
-        elif self.made == self.left:
-            self.finish = FinishReason.LENGTH
-        self.wake()
-
-    async def more(self) -> list[int]:
-        while not self.fresh:
-            if self.error is not None:
-                raise self.error
-            self.waiter = asyncio.get_running_loop().create_future()
-            await self.waiter
-        return self.fresh
-
-    def fail(self, error: Exception) -> None:
-        self.error = error
-        self.wake()
-
-    def wake(self) -> None:
-        waiter = self.waiter
-        if waiter is not None:
-            self.waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 class SimulatedEngine:
@@ -115,8 +60,8 @@ class SimulatedEngine:
         self._step_seconds = max(1e-4, float(options.get("step_seconds", 0.02)))
         self._prefill_rate = float(options.get("prefill_tokens_per_second", 20_000))
         self._has_cues = bool(options.get("cues"))
-        self._running: list[_Stream] = []
-        self._waiting: list[_Stream] = []  # who is admitted next, first
+        self._running: list[Stream] = []
+        self._waiting: list[Stream] = []  # who is admitted next, first
         self._prefilled_at = 0.0
         self._cached: OrderedDict[bytes, None] = OrderedDict()
         self._death: EngineDead | None = EngineDead("The engine is not started.")
@@ -143,9 +88,9 @@ class SimulatedEngine:
         """As if every slot held as much."""
         return len(self._running) / self.slots
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: Prompt | str) -> list[int]:
         try:
-            return encode_messages(plain_messages(prompt))
+            return encode_prompt(plain_prompt(prompt))
         except KeyError as error:
             raise PromptRejected(f"The model's chat template has no role or field {error}.") from error
 
@@ -154,6 +99,21 @@ class SimulatedEngine:
 
     def token_text(self, token_id: int) -> str:
         return VOCABULARY.token_text(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return VOCABULARY.token_bytes(token_id)
+
+    def reader(
+        self,
+        tool_use: ToolUse | None,
+        prompt_ids: Sequence[int],  # noqa: ARG002 - reasoning begins with a mark of its own
+        job_id: str,
+    ) -> OutputReader | None:
+        reasons = self._has_cues and self.spec.reasoning_parser  # without cues there is never a thought
+        if tool_use is None and not reasons:
+            return None
+        is_parallel = tool_use is None or tool_use.is_parallel
+        return MarkupReader(job_id, calls=tool_use is not None, is_parallel=is_parallel)
 
     async def generate(self, call: Call) -> AsyncGenerator[Delta]:
         self.check()
@@ -172,15 +132,16 @@ class SimulatedEngine:
         finally:
             self._forget(stream)
 
-    def _stream(self, call: Call, cached: int) -> _Stream:
-        cues = find_cues(call) if self._has_cues else {}
-        if "reject" in cues:
+    def _stream(self, call: Call, cached: int) -> Stream:
+        cues = find_cues(call) if self._has_cues else Cues()
+        faults = cues.named
+        if "reject" in faults:
             raise PromptRejected("The prompt asked to be rejected.")
         left = tokens_left(call, self.spec.context_tokens)
-        stride = max(1, round(int(cues.get("step_ms", 0)) / 1000 / self._step_seconds))
+        stride = max(1, round(int(faults.get("step_ms", 0)) / 1000 / self._step_seconds))
         prefill = len(call.prompt_ids) + len(call.prior_ids) - cached
         writer = open_writer(call, cues)
-        return _Stream(writer.next, cues, left=left, stride=stride, prefill=prefill, priority=call.priority)
+        return Stream(writer.next, faults, left=left, stride=stride, prefill=prefill, priority=call.priority)
 
     def _count_cached(self, call: Call) -> int:
         """Prompt tokens that an earlier call with the same salt began with; and remember this one's."""
@@ -197,7 +158,7 @@ class SimulatedEngine:
             self._cached.popitem(last=False)
         return cached
 
-    def _forget(self, stream: _Stream) -> None:
+    def _forget(self, stream: Stream) -> None:
         for streams in (self._running, self._waiting):
             with contextlib.suppress(ValueError):
                 streams.remove(stream)
@@ -229,12 +190,12 @@ class SimulatedEngine:
         if self._death is None:
             self._running = [stream for stream in self._running if stream.finish is None]
 
-    def _admit(self, stream: _Stream, now: float) -> None:
+    def _admit(self, stream: Stream, now: float) -> None:
         self._prefilled_at = max(self._prefilled_at, now) + stream.prefill / self._prefill_rate
         stream.ready_at = self._prefilled_at
         self._running.append(stream)
 
-    def _is_hit_by_fault(self, stream: _Stream) -> bool:
+    def _is_hit_by_fault(self, stream: Stream) -> bool:
         made = str(stream.made)
         if stream.cues.get("crash_after") == made:
             os.kill(os.getpid(), signal.SIGKILL)

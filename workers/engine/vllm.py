@@ -1,4 +1,4 @@
-"""vLLM in this process, and with `vllm_penalties` the only importer of vllm. It turns calls into requests of
+"""vLLM in this process, and with the other `vllm_*` the only importer of vllm. It turns calls into requests of
 token ids and vLLM's outputs into deltas; text is made by our own decoder, so detokenising is off. Jobs, streams
 and the database are unknown here. Set its environment (`loading`) before importing it.
 """
@@ -10,12 +10,12 @@ import logging
 import re
 import threading
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
-from vllm import AsyncEngineArgs, SamplingParams
+from vllm import SamplingParams
 from vllm.exceptions import (
     MaxQueuedTokensError,
     QueueOverflowError,
@@ -24,12 +24,13 @@ from vllm.exceptions import (
     VLLMError,
 )
 from vllm.inputs.engine import tokens_input
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
+from app.jobs.prompts import Prompt, ToolUse
 from config.catalogue import ModelSpec
 from workers.engine import (
     Call,
@@ -39,16 +40,16 @@ from workers.engine import (
     EngineDead,
     EngineStartFailed,
     FinishReason,
-    Message,
+    OutputReader,
     PromptRejected,
     Sampling,
     TokenLogprob,
 )
-from workers.engine.calls import find_ending, plain_messages, tokens_left
+from workers.engine.calls import find_ending, plain_prompt, tokens_left
 from workers.engine.decoding import Vocabulary, read_vocabulary
+from workers.engine.vllm_options import engine_args, eos_ids
 from workers.engine.vllm_penalties import penalties_of, processor_name
-
-PREFILL_PIECE_TOKENS: Final = 512
+from workers.engine.vllm_reading import VllmReading
 
 _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -75,6 +76,8 @@ class VllmEngine:
         self.slots = slots
         self._llm: Any = None
         self._tokenizer: Any = None
+        self._template: str | None = None  # in place of the model's own
+        self._reading: VllmReading | None = None
         self._template_lock = threading.Lock()  # a Hugging Face tokenizer is not safe to share
         self._vocabulary = Vocabulary([], frozenset())
         self._eos_ids: frozenset[int] = frozenset()
@@ -85,22 +88,25 @@ class VllmEngine:
         logging.getLogger("vllm").setLevel(logging.WARNING)
         try:
             self._load()
-        except (VLLMError, RuntimeError, ValueError, OSError, ImportError) as error:
+        except (VLLMError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
             raise EngineStartFailed(f"vLLM did not start {self.spec.name}: {error}") from error
 
     def _load(self) -> None:
         # The constructor needs the running loop: it ties its sockets and its output task to it.
-        config = _engine_args(self.spec, self.slots).create_engine_config(UsageContext.OPENAI_API_SERVER)
+        config = engine_args(self.spec, self.slots).create_engine_config(UsageContext.OPENAI_API_SERVER)
         if config.speculative_config:
             raise ValueError("Speculative decoding cannot continue an answer that has penalties.")
         # Model runner V2 draws random numbers by seed and position, V1 by seed and step of this request.
         self._is_seed_by_position = config.use_v2_model_runner
         config.model_config.logits_processors = [processor_name(is_runner_v2=config.use_v2_model_runner)]
         self._tokenizer = AutoTokenizer.from_pretrained(self.spec.weights_path)
+        if self.spec.chat_template_path is not None:
+            self._template = self.spec.chat_template_path.read_text(encoding="utf-8")
         self._vocabulary = read_vocabulary(
             self._tokenizer.backend_tokenizer, config.model_config.get_vocab_size()
         )
-        self._eos_ids = _eos_ids(config.model_config, self._tokenizer)
+        self._eos_ids = eos_ids(config.model_config, self._tokenizer)
+        self._reading = VllmReading(self.spec, config.model_config, self._vocabulary, self._eos_ids)
         self._llm = AsyncLLM.from_vllm_config(
             config,
             usage_context=UsageContext.OPENAI_API_SERVER,
@@ -127,15 +133,26 @@ class VllmEngine:
     def kv_use(self) -> float | None:
         return self._kv_watch.use
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
-        messages = plain_messages(prompt)
+    def encode(self, prompt: Prompt | str) -> list[int]:
+        plain = plain_prompt(prompt)
         try:
             with self._template_lock:
-                ids: list[int] = self._tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=True, tokenize=True, return_dict=False
-                )
+                return self._tokenize(plain)
         except (TemplateError, TypeError, ValueError, KeyError) as error:
             raise PromptRejected(f"The model's chat template refuses these messages: {error}") from error
+
+    def _tokenize(self, prompt: Prompt) -> list[int]:
+        if prompt.raw is not None:
+            raw: list[int] = self._tokenizer(prompt.raw).input_ids
+            return raw
+        ids: list[int] = self._tokenizer.apply_chat_template(
+            prompt.messages,
+            tools=prompt.tools or None,
+            chat_template=self._template,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+        )
         return ids
 
     def decoder(self, prompt_ids: Sequence[int]) -> Decoder:  # noqa: ARG002 - bytes need no context
@@ -143,6 +160,12 @@ class VllmEngine:
 
     def token_text(self, token_id: int) -> str:
         return self._vocabulary.token_text(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._vocabulary.token_bytes(token_id)
+
+    def reader(self, tool_use: ToolUse | None, prompt_ids: Sequence[int], job_id: str) -> OutputReader | None:
+        return None if self._reading is None else self._reading.reader(tool_use, prompt_ids, job_id)
 
     async def generate(self, call: Call) -> AsyncGenerator[Delta]:
         if ending := find_ending(call, self._eos_ids, self.spec.context_tokens):
@@ -195,43 +218,13 @@ class VllmEngine:
             ignore_eos=sampling.ignore_eos,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
-            structured_outputs=_structured_outputs(sampling),
+            structured_outputs=self._reading and self._reading.structured_outputs(sampling),
             **penalties_of(call),
         )
 
 
-def _engine_args(spec: ModelSpec, slots: int) -> Any:
-    defaults = {
-        "model": spec.weights_path,
-        "served_model_name": spec.name,
-        "max_model_len": spec.context_tokens,
-        "max_num_seqs": slots,
-        # Among prompts that wait to be read; it frees no slot, `workers.slots` does.
-        "scheduling_policy": "priority",
-        "enable_prefix_caching": True,
-        # A long prompt is read in pieces, between which every running stream gets its token.
-        "long_prefill_token_threshold": min(PREFILL_PIECE_TOKENS, spec.long_prompt_tokens),
-        # One backend for good: left open, the first request would choose it. Small models asked for JSON
-        # can go on with spaces without end.
-        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
-    }
-    return AsyncEngineArgs(**(defaults | spec.engine_options))
-
-
-def _eos_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
-    named = model_config.try_get_generation_config().get("eos_token_id")
-    ids = named if isinstance(named, list) else [named]
-    return frozenset(token_id for token_id in [*ids, tokenizer.eos_token_id] if token_id is not None)
-
-
 def _prompt(call: Call) -> Any:
     return tokens_input([*call.prompt_ids, *call.prior_ids], cache_salt=call.cache_salt or None)
-
-
-def _structured_outputs(sampling: Sampling) -> Any:
-    if sampling.json_schema is not None:
-        return StructuredOutputsParams(json=sampling.json_schema)
-    return StructuredOutputsParams(json_object=True) if sampling.json_object else None
 
 
 def _derived_seed(seed: int, position: int) -> int:

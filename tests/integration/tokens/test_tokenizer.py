@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.jobs.prompts import Prompt
 from app.tokens.counting import count
 from app.tokens.errors import PromptInvalid
 from app.tokens.tokenizer import ChatTokenizer
@@ -66,7 +67,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def spec(folder):
-    return catalogue()["smollm2"].model_copy(update={"source": None, "weights": str(folder)})
+    changes = {"source": None, "weights": str(folder), "chat_template": ""}
+    return catalogue()["smollm2"].model_copy(update=changes)
 
 
 def change(path, **fields):
@@ -82,7 +84,7 @@ def engine_count(folder, messages=CHAT):
 
 def our_count(folder, messages=CHAT):
     tokenizer = ChatTokenizer(folder)
-    return tokenizer.count(tokenizer.render(messages))
+    return tokenizer.count(tokenizer.render(Prompt(messages)))
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
@@ -129,13 +131,13 @@ def test_a_template_may_be_in_the_configuration(folder, template):
 def test_a_prompt_that_the_template_refuses_is_invalid(folder, spec, template):
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(PromptInvalid, match="refuses these messages"):
-        count(spec, CHAT)
+        count(spec, Prompt(CHAT))
 
 
 def test_a_template_reaches_nothing_but_the_messages(folder, spec):
     (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__[1].__subclasses__() }}")
     with pytest.raises(PromptInvalid):
-        count(spec, CHAT)
+        count(spec, Prompt(CHAT))
 
 
 @pytest.mark.parametrize(
@@ -155,20 +157,42 @@ def test_where_a_file_is_missing_or_broken_it_is_a_guess(folder, spec, name, con
         (folder / name).unlink()
     else:
         (folder / name).write_text(content)
-    assert count(spec, [{"role": "user", "content": "x" * 401}]) == 101
+    assert count(spec, Prompt([{"role": "user", "content": "x" * 401}])) == 101
 
 
 def test_a_tokenizer_that_comes_later_ends_the_guessing(folder, spec):
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     (folder / "tokenizer.json").rename(folder / "elsewhere.json")
-    guess = count(spec, messages)
+    guess = count(spec, Prompt(messages))
     (folder / "elsewhere.json").rename(folder / "tokenizer.json")
-    assert count(spec, messages) == engine_count(folder, messages) != guess
+    assert count(spec, Prompt(messages)) == engine_count(folder, messages) != guess
 
 
 def test_replaced_weights_are_counted_anew(folder, spec):
     messages = [{"role": "user", "content": "one <extra> two"}]
-    before = count(spec, messages)
+    before = count(spec, Prompt(messages))
     change(folder / "tokenizer_config.json", additional_special_tokens=["<extra>"])
     os.utime(folder / "tokenizer.json", ns=(1, 1))
-    assert count(spec, messages) == engine_count(folder, messages) < before
+    assert count(spec, Prompt(messages)) == engine_count(folder, messages) < before
+
+
+BEGIN = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<|im_start|>": {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}},
+}
+
+
+@pytest.mark.parametrize("processor", [None, BEGIN], ids=["plain", "a token for the begin"])
+def test_to_a_raw_text_the_tokenizer_adds_what_it_adds_for_the_engine(folder, spec, processor):
+    from transformers import AutoTokenizer
+
+    if processor is not None:
+        change(folder / "tokenizer.json", post_processor=processor)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert count(spec, Prompt(raw="Once upon a time")) == len(tokenizer("Once upon a time").input_ids)
+    assert count(spec, Prompt(CHAT)) == engine_count(folder)
