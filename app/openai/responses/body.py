@@ -14,7 +14,7 @@ from app.openai import extras
 from app.openai.extras import Extras, Harmless, Routing
 from app.openai.responses import items as items_of
 from app.openai.responses import options
-from app.openai.responses.items import Items
+from app.openai.responses.items import Input
 from app.openai.responses.options import LOGPROBS, Allowed
 from app.openai.sampling import MAX_TOKENS, Identifier, Seed
 
@@ -28,7 +28,7 @@ class Asking(Extras):
     UNSUPPORTED: ClassVar[Harmless] = {"conversation": (), "personality": ()}
 
     model: Annotated[str, StringConstraints(min_length=1, max_length=128)]
-    input: str | Items
+    input: Input
     instructions: str | None = Field(None, max_length=MAX_INPUT_CHARS)
     previous_response_id: ResponseId | None = None
     tools: list[options.Tool] = Field([], max_length=MAX_TOOLS)

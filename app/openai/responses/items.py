@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from app.jobs.log import Output
 from app.jobs.requests import MAX_MESSAGES, Message
@@ -100,7 +100,12 @@ class ReasoningItem(_Item):
 AnyItem = Annotated[
     MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem, Field(discriminator="type")
 ]
-Items = Annotated[list[AnyItem], Field(min_length=1, max_length=MAX_ITEMS)]
+Input = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[AnyItem], Field(min_length=1, max_length=MAX_ITEMS), Tag("items")],
+    # So that a fault is found in the form that was meant.
+    Discriminator(lambda given: "items" if isinstance(given, list | tuple) else "text"),
+]
 
 
 def readied(given: Any) -> Any:
@@ -118,7 +123,11 @@ def _readied(item: Any, where: str) -> Any:
         kind = "item_reference"
     kind = "message" if kind is None else kind
     if isinstance(kind, str) and kind not in _SERVED:
-        hint = "hand the item itself in" if kind == "item_reference" else f"an item of the type '{kind}'"
+        hint = (
+            "hand in the item, not a reference to it"
+            if kind == "item_reference"
+            else f"an item of the type '{kind}'"
+        )
         raise Unsupported(f"{where}.type" if "type" in item else where, hint)
     refuse(item, _FOREIGN, f"{where}.")
     kept = {name: value for name, value in item.items() if name not in _FOREIGN}

@@ -5,7 +5,7 @@ What OpenAI knows and we cannot do is refused by its name.
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from app.jobs.errors import RequestInvalid
 from app.jobs.requests import JsonObject, PlainText, TextOptions
@@ -96,7 +96,18 @@ class Allowed(Part):
     tools: Annotated[list[Named], Field(min_length=1, max_length=MAX_TOOLS)]
 
 
-Choice = Literal["none", "auto", "required"] | Annotated[Named | Allowed, Field(discriminator="type")]
+def _form_of_choice(given: Any) -> str:
+    """So that a fault is found in the form that was meant."""
+    kind = given.get("type") if isinstance(given, dict) else getattr(given, "type", "word")
+    return kind if isinstance(kind, str) else "function"
+
+
+Choice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("word")]
+    | Annotated[Named, Tag("function")]
+    | Annotated[Allowed, Tag("allowed_tools")],
+    Discriminator(_form_of_choice),
+]
 
 
 def readied_choice(choice: Any) -> Any:
