@@ -36,7 +36,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`schema` is the document's name, `type_` the SDK's type, `ours` the fields that are not in the document: we
+    """`schema` is the document's name, `type_` the SDK's type, `ours` the fields that the document lacks: we
     add them, or OpenAI does (`store`).
     """
 

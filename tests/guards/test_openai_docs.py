@@ -38,6 +38,11 @@ LIMITS = {
     "characters of a call": tools.MAX_ARGUMENTS_CHARS,
     "bytes of a JSON schema": schemas.MAX_SCHEMA_BYTES,
     "levels of a JSON schema": schemas.MAX_SCHEMA_DEPTH,
+    "properties in a JSON schema": schemas.MAX_SCHEMA_PROPERTIES,
+    "values of `enum`": schemas.MAX_SCHEMA_VALUES,
+    "characters of those values": schemas.MAX_SCHEMA_VALUE_CHARS,
+    "alternatives of": schemas.MAX_SCHEMA_ALTERNATIVES,
+    "bounds in a JSON schema": schemas.MAX_SCHEMA_BOUND,
     "stop strings": requests.MAX_STOP_STRINGS,
     "characters of a stop string": requests.MAX_STOP_CHARS,
     "pairs of metadata": requests.MAX_METADATA_PAIRS,
@@ -120,8 +125,6 @@ def test_every_route_is_in_the_table_of_endpoints():
 def test_every_limit_is_that_of_the_code():
     said = dict(rows("Limits"))
     for beginning, limit in LIMITS.items():
-        (name,) = [
-            name for name in said if re.match(rf"{re.escape(beginning)}\b|{re.escape(beginning)}$", name)
-        ]
+        (name,) = [name for name in said if re.match(rf"{re.escape(beginning)}(?!\w)", name)]
         assert said.pop(name) == f"{limit:,.0f}", name
     assert not said

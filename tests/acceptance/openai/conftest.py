@@ -29,7 +29,7 @@ CATALOGUE = """
 engine = "simulated"
 context_tokens = 4096
 slots = 16
-default_output_tokens = 64
+default_output_tokens = 256
 tool_parser = "hermes"
 reasoning_parser = "think"
 

@@ -21,7 +21,8 @@ from pydantic import BaseModel
 
 from tests.acceptance.openai.conftest import MODEL
 
-QUESTION = '[[call=get_weather {"city": "Paris"}]] What is the weather in Paris?'
+ANSWER = "It is 18 degrees in Paris."
+QUESTION = f'[[call=get_weather {{"city": "Paris"}}]] What is the weather in Paris? [[say={ANSWER}]]'
 
 set_tracing_disabled(disabled=True)
 
@@ -70,7 +71,7 @@ def converse(stack, recorder, asked):
 def test_an_agent_calls_its_tool_and_answers(converse, asked, kind):
     result, _ = converse(kind)
     assert asked == ["Paris"]
-    assert result.final_output
+    assert result.final_output == ANSWER
     kinds = [item.type for item in result.new_items]
     assert kinds == ["tool_call_item", "tool_call_output_item", "message_output_item"]
     assert result.context_wrapper.usage.requests == 2
@@ -86,31 +87,28 @@ def test_a_streamed_agent_tells_its_tool_and_its_text(converse, asked, kind):
         for event in events
         if event.type == "raw_response_event" and event.data.type == "response.output_text.delta"
     ]
-    assert "".join(deltas) == result.final_output != ""
+    assert "".join(deltas) == result.final_output == ANSWER
+    assert len(deltas) > 5
 
 
 def test_a_forced_tool_and_parallel_calls_are_settings_of_an_agent(converse, asked):
     result, _ = converse(OpenAIResponsesModel, tool_choice="get_weather", parallel_tool_calls=False)
     assert asked == ["Paris"]
-    assert result.final_output
+    assert result.final_output == ANSWER
 
 
 @pytest.fixture
-def chat(stack):
+def chat(stack, recorder):
     """`chat(**options)` is LangChain's model."""
-    made = []
-
-    def make(**options):
-        model = ChatOpenAI(
-            base_url=f"{stack.url}/v1", api_key=stack.key, model=MODEL, max_retries=0, max_tokens=100, **options
+    with recorder.client() as http_client:
+        yield lambda **options: ChatOpenAI(
+            base_url=f"{stack.url}/v1",
+            api_key=stack.key,
+            model=MODEL,
+            max_retries=0,
+            http_client=http_client,
+            **options,
         )
-        made.append(model)
-        return model
-
-    yield make
-    for model in made:
-        model.root_client.close()
-        asyncio.run(model.root_async_client.close())
 
 
 @tool
@@ -128,14 +126,14 @@ def test_langchain_binds_a_tool_and_goes_round(chat, options):
     assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"})
     said += [answer, ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])]
     final = model.invoke(said)
-    assert final.text
+    assert final.text == ANSWER
     assert final.tool_calls == []
     assert final.usage_metadata["output_tokens"] > 0
 
 
 @pytest.mark.parametrize("options", [{}, {"use_responses_api": True}], ids=["chat", "responses"])
 def test_langchain_streams_a_tool_call_and_then_text(chat, options):
-    model = chat(**options).bind_tools([get_weather])
+    model = chat(stream_usage=True, **options).bind_tools([get_weather])
     said = [HumanMessage(QUESTION)]
     answer = added(model.stream(said))
     (call,) = answer.tool_calls
@@ -143,6 +141,7 @@ def test_langchain_streams_a_tool_call_and_then_text(chat, options):
     said += [answer, ToolMessage("18 degrees", tool_call_id=call["id"])]
     chunks = list(model.stream(said))
     assert len([chunk for chunk in chunks if chunk.text]) > 5
+    assert added(chunks).text == ANSWER
     assert added(chunks).usage_metadata["output_tokens"] > 0
 
 
@@ -166,11 +165,10 @@ def test_langchain_gets_structured_output(chat, method):
     assert isinstance(structured.invoke("Name a city."), City)
 
 
-def test_langchain_runs_without_waiting(chat):
+def test_langchain_asks_many_at_once(chat, recorder):
     async def ask():
-        model = chat().bind_tools([get_weather])
-        answers = await asyncio.gather(*(model.ainvoke(QUESTION) for _ in range(4)))
-        await model.bound.root_async_client.close()
-        return answers
+        async with recorder.async_client() as http_client:
+            model = chat(http_async_client=http_client).bind_tools([get_weather])
+            return await asyncio.gather(*(model.ainvoke(QUESTION) for _ in range(4)))
 
     assert [answer.tool_calls[0]["args"] for answer in asyncio.run(ask())] == [{"city": "Paris"}] * 4

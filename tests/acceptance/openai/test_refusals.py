@@ -136,7 +136,8 @@ def schema_of(schema):
 def test_every_limit_holds_at_its_edge(respond, chat):
     """One below is let in, one above is refused by name."""
     tools = [
-        {"type": "function", "name": f"f{n}", "parameters": {}, "strict": False} for n in range(MAX_TOOLS + 1)
+        {"type": "function", "name": f"f{n}", "parameters": {"type": "object"}, "strict": False}
+        for n in range(MAX_TOOLS + 1)
     ]
     assert respond(tools=tools[:-1], tool_choice="none")
     assert refused(respond, tools=tools).param == "tools"
@@ -167,15 +168,20 @@ def test_every_limit_holds_at_its_edge(respond, chat):
     ids=["pattern", "endless", "nowhere", "type", "items", "enum"],
 )
 def test_a_hostile_schema_harms_nobody(client, schema):
-    """It is refused, fails or is cut at its limit; who comes next is served as before."""
-    response = client.responses.create(
-        model=MODEL, input="Hello.", text=schema_of(schema), background=True, max_output_tokens=16
-    )
+    """It is refused by name, fails or is cut at its limit; who comes next is served as before."""
 
     def ended():
         return client.responses.retrieve(response.id).status not in {"queued", "in_progress"}
 
-    eventually(ended, 30)
+    body = {"model": MODEL, "input": "Hello.", "text": schema_of(schema), "max_output_tokens": 16}
+    try:
+        response = client.responses.create(**body, background=True)
+    except BadRequestError as refusal:
+        param = refusal.param
+    else:
+        param = "text.format"
+        eventually(ended, 30)
+    assert param.startswith("text.format")
     assert client.responses.create(model=MODEL, input="[[say=Fine.]]").output_text == "Fine."
 
 

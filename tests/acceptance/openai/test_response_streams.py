@@ -217,7 +217,7 @@ def test_one_with_a_key_goes_on_unless_it_is_to_be_cancelled(client, extras, sta
 def test_a_web_process_that_stops_says_how_to_go_on(stack, client, make_client):
     port = free_port()
     stack.start_web("web3", port)
-    story, error = Story(), None
+    story, error, stopping = Story(), None, None
     stream = make_client(f"http://127.0.0.1:{port}").responses.create(**STORY, stream=True, background=True)
     with stream:
         for event in stream:
@@ -225,8 +225,10 @@ def test_a_web_process_that_stops_says_how_to_go_on(stack, client, make_client):
                 error = event
                 break
             story.take(event.to_dict())
-            if len(story.text) > 100 and "web3" in stack.processes:
-                stack.processes.pop("web3").send_signal(signal.SIGTERM)
+            if len(story.text) > 100 and stopping is None:
+                stopping = stack.processes.pop("web3")
+                stopping.send_signal(signal.SIGTERM)
     assert error is not None
+    assert stopping.wait(30) == 0
     assert error.code == "server_stopping"
     assert follow(resumed(client, story), story).response["usage"]["output_tokens"] == 300
