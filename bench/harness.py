@@ -34,7 +34,7 @@ from workers.embedded import running_postgres, running_valkey
 from workers.embedded.server import free_port
 from workers.supervisor.procfile import read_procfile
 
-READY_SECONDS: Final = 120.0
+READY_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 15.0
 LEASH: Final = [sys.executable, "-m", "workers.leash"]
 

@@ -52,9 +52,9 @@ def flags_of(spec: ModelSpec) -> list[str]:
     slots = load_engine(spec).slots  # sets vLLM's environment too, before its import
     from vllm import AsyncEngineArgs  # noqa: PLC0415 - see above
 
-    from workers.engine.vllm import _engine_args  # noqa: PLC0415 - see above
+    from workers.engine.vllm_options import engine_args  # noqa: PLC0415 - see above
 
-    chosen = _engine_args(spec, slots)
+    chosen = engine_args(spec, slots)
     default = AsyncEngineArgs(model=chosen.model)
     flags = ["--model", chosen.model]
     for field in dataclasses.fields(chosen):
