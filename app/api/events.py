@@ -58,6 +58,11 @@ class Event(BaseModel):
     )
     delta: str | None = None
     logprobs: list[dict[str, Any]] | None = None
+    parts: list[dict[str, Any]] | None = Field(
+        None,
+        description="`delta` taken apart, where there are tools or the model reasons: `text`, `reasoning` and"
+        " `tool_call` parts; a call has its `id` and `name` once, then pieces of `arguments`.",
+    )
 
 
 class EventPage(BaseModel):

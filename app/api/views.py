@@ -1,5 +1,6 @@
 """A job as clients see it. The shapes double as the schemas of the OpenAPI document."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -11,11 +12,13 @@ from app.api import serving
 from app.api.errors import DATABASE_AWAY
 from app.jobs.log import Output
 from app.jobs.moves import error, incomplete_details, usage_of
+from app.jobs.parts import Part
 from app.jobs.states import Status
 from app.jobs.tables import Job
 from app.line.estimates import Ahead, Place
 from app.line.tables import LineState
 from app.line.wording import in_words, standing
+from app.openai.fold import fold
 from config.queues import Tier, Window
 
 log = structlog.get_logger(__name__)
@@ -47,8 +50,25 @@ class JobAccepted(BaseModel):
     queue: QueuePlace | None = Field(description="Null unless the job waits; null in lists.")
 
 
+class JobToolCall(BaseModel):
+    id: str
+    name: str
+    arguments: str = Field(description="JSON as the model wrote it.")
+
+
+class JobMessage(BaseModel):
+    """Output taken apart."""
+
+    content: str
+    reasoning: str
+    tool_calls: list[JobToolCall]
+
+
 class JobOutput(BaseModel):
-    text: str
+    text: str = Field(description="As the model wrote it, its own markup included.")
+    message: JobMessage | None = Field(
+        None, description="The same taken apart, where there are tools or the model reasons."
+    )
     logprobs: list[dict[str, Any]] | None = Field(None, description="One entry a token, where asked for.")
 
 
@@ -166,7 +186,17 @@ def whole(job: Job, output: Output | None = None, last_seq: int | None = None) -
 
 def _output(job: Job, output: Output) -> dict[str, Any]:
     asked = job.request.get("logprobs") is not None
-    return {"text": output.text, "logprobs": list(output.logprobs) if asked else None}
+    return {
+        "text": output.text,
+        "message": None if output.parts is None else _message(output.parts),
+        "logprobs": list(output.logprobs) if asked else None,
+    }
+
+
+def _message(parts: Sequence[Part]) -> dict[str, Any]:
+    folded = fold(parts)
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in folded.calls]
+    return {"content": folded.content, "reasoning": folded.reasoning, "tool_calls": calls}
 
 
 def _usage(job: Job, output: Output | None) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import orjson
-from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_socket
+from websockets.sync.connection import Connection
 
 from app.cli.errors import CommandFailed, Unreachable
 from config.settings import settings
@@ -70,7 +70,7 @@ class Api:
     def job(self, job_id: str) -> dict[str, Any]:
         return self.call("GET", job_path(job_id))
 
-    def stream(self, job_id: str, after: int) -> AbstractContextManager[ClientConnection]:
+    def stream(self, job_id: str, after: int) -> AbstractContextManager[Connection]:
         """A WebSocket with the job's events after `after`. Raises what `websockets` raises."""
         scheme, _, rest = self.url.partition("://")
         return connect_socket(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.sync.client import ClientConnection
+from websockets.sync.connection import Connection
 
 from app import clock
 from app.cli.client import Api
@@ -96,7 +96,7 @@ class Follower:
             clock.sleep(min(left, TICK_SECONDS))
 
 
-def _receive(socket: ClientConnection) -> Iterator[dict[str, Any] | None]:
+def _receive(socket: Connection) -> Iterator[dict[str, Any] | None]:
     """Raises `ConnectionClosed` where the connection breaks; ends where the server ended it properly."""
     while True:
         try:

@@ -28,7 +28,7 @@ def test_a_queued_job_says_that_no_worker_serves_its_model(alice):
     assert job["waiting"]["reason"] == "no_worker"
     assert "faulty" in job["waiting"]["message"]
     assert job["metadata"] == {"a": "b"}
-    assert job["output"] == {"text": "", "logprobs": None}
+    assert job["output"] == {"text": "", "message": None, "logprobs": None}
     assert job["last_seq"] == 1
     assert (job["started_at"], job["finished_at"], job["attempt"]) == (None, None, 0)
 
