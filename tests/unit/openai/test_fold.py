@@ -30,7 +30,8 @@ def test_a_text_is_a_message_of_content_alone():
 def test_parts_make_content_reasoning_and_calls():
     made = fold.fold([
         parts_of.reasoning("Hm", 2), parts_of.reasoning("m", 1), parts_of.text("So"),
-        parts_of.call(0, "c0", "f"), parts_of.arguments(0, '{"a"'), parts_of.call(1, "c1", "g"), parts_of.arguments(0, ":1}"),
+        parts_of.call(0, "c0", "f"), parts_of.arguments(0, '{"a"'), parts_of.call(1, "c1", "g"),
+        parts_of.arguments(0, ":1}"),
     ])  # fmt: skip
     assert (made.content, made.reasoning, made.reasoning_tokens) == ("So", "Hmm", 3)
     assert [(call.id, call.name, call.arguments) for call in made.calls] == [
