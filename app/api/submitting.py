@@ -128,6 +128,8 @@ def _join(draft: submission.Draft, caller: Caller) -> Joined:
     is_kept = False
     try:
         with transaction() as session:
+            # It is one statement: without BEGIN and COMMIT around it, one round trip and not three.
+            session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
             job, is_new = submission.submit(
                 session, replace(draft, placed_on=placed_on, estimated_wait_seconds=wait)
             )
