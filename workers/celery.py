@@ -10,6 +10,7 @@ import structlog
 from celery import Celery, signals
 from kombu import Queue
 
+from app import tables  # noqa: F401 - a foreign key resolves only where its table is known
 from config.catalogue import catalogue
 from config.logging import configure_logging
 from config.queues import RUN_JOB, queues_of

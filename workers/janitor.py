@@ -11,7 +11,11 @@ from typing import Final
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import clock, dispatch
+from app import (
+    clock,
+    dispatch,
+    tables,  # noqa: F401 - a foreign key resolves only where its table is known
+)
 from app.db import transaction
 from app.jobs import log as joblog
 from app.jobs import rescue
