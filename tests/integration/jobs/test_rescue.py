@@ -126,3 +126,23 @@ def test_what_is_past_its_retention_is_dropped_with_its_log(make_job, do):
         assert find_job(session, old.id) is None
         assert read_log(session, old.id, 0, 10) == []
         assert find_job(session, running.id)
+
+
+def test_what_is_not_to_be_stored_is_dropped_soon_after_its_end(make_job, do):
+    kept, ended, running = make_job(), make_job(), make_job()
+    for job in (kept, ended):
+        do(lifecycle.request_cancel, job.id)
+    with transaction() as session:
+        session.execute(
+            text("UPDATE jobs SET is_stored = false WHERE id <> :kept"), {"kept": kept.id.removeprefix("job_")}
+        )
+        session.execute(
+            text("UPDATE jobs SET finished_at = now() - interval '601 s' WHERE finished_at IS NOT NULL")
+        )
+    assert do(rescue.delete_unstored, timedelta(seconds=602), 10) == 0
+    assert do(rescue.delete_unstored, timedelta(seconds=600), 10) == 1
+    with transaction() as session:
+        assert find_job(session, ended.id) is None
+        assert read_log(session, ended.id, 0, 10) == []
+        assert find_job(session, kept.id)
+        assert find_job(session, running.id)
