@@ -22,6 +22,7 @@ DAY_SECONDS = 86_400
 
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_CHARS)]
 MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 SessionId = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
@@ -127,7 +128,7 @@ class JobRequest(Shape):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     logit_bias: Annotated[
-        dict[int, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_LOGIT_BIAS)
+        dict[TokenId, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_LOGIT_BIAS)
     ] = {}
     logprobs: int | None = Field(None, ge=0, le=20)
     ignore_eos: bool = False
