@@ -216,14 +216,14 @@ def test_the_loop_goes_on_while_a_schema_is_tried(subject):
         asked = asyncio.ensure_future(
             subject.guard.require(structure(thing(numbered(999, INTEGER), minProperties=2)))
         )
-        longest, last = 0.0, time.monotonic()
+        count = 0
         while not asked.done():
             await asyncio.wait([asked], timeout=0.01)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            count += 1
         assert isinstance(asked.exception(), PromptRejected)
-        return longest
+        return count
 
-    assert subject.loop.run(beats()) < 1
+    assert subject.loop.run(beats()) > 20  # of some hundreds; a loop that is held up has one or two
 
 
 def test_those_who_wait_for_the_same_schema_share_one_trial(subject):
