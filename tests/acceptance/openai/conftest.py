@@ -119,6 +119,7 @@ def recorder() -> Iterator[Recorder]:
 @pytest.fixture
 def make_client(stack: Stack, recorder: Recorder) -> Iterator[Callable[..., OpenAI]]:
     made: list[OpenAI] = []
+    stack.wait_for_workers(MODEL, 1)  # a test before this one may have killed it
 
     def make(url: str = stack.url, **options: Any) -> OpenAI:
         made.append(

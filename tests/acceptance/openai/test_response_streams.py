@@ -1,5 +1,6 @@
 """Streams of `client.responses`: complete, cut and resumed, and read again long after their end."""
 
+import json
 import signal
 
 import pytest
@@ -134,6 +135,54 @@ def test_a_worker_killed_in_mid_stream_costs_no_text(client, stack):
     replayed = follow(client.responses.retrieve(story.response["id"], stream=True), Story())
     assert (replayed.numbers, replayed.types) == (story.numbers, story.types)
     assert replayed.response == story.response
+
+
+LONG = {name: {"type": "string", "minLength": 10} for name in ("harbour", "captain", "cargo", "weather")}
+SCHEMA = {"type": "object", "properties": LONG, "required": list(LONG), "additionalProperties": False}
+ARGUMENTS = {name: f"something about the {name}" for name in LONG}
+
+
+def calling(*, strict):
+    tool = {"type": "function", "name": "sail", "parameters": SCHEMA, "strict": strict}
+    return {"input": f"[[step_ms=40]] [[call=sail {json.dumps(ARGUMENTS)}]]", "tools": [tool]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {
+            "input": "[[step_ms=40]] As JSON.",
+            "text": {"format": {"type": "json_schema", "name": "ship", "schema": SCHEMA}},
+        },
+        calling(strict=False),
+        calling(strict=True),
+        {"input": f"[[step_ms=40]] [[think={'Let me think of it. ' * 5}]] [[say={'So it is. ' * 5}]]"},
+    ],
+    ids=["schema", "call", "strict call", "reasoning"],
+)
+def test_a_worker_killed_amid_calls_formats_and_thoughts_doubles_nothing(client, stack, body):
+    """What a grammar holds starts anew and is compared with what was shown; the rest goes on where it was."""
+    story, shown, killed = Story(), 0, False
+    with client.responses.create(model=MODEL, temperature=0, **body, stream=True) as stream:
+        for event in stream:
+            story.take(event.to_dict())
+            shown += event.type.endswith(".delta")
+            if shown > 8 and not killed:
+                killed = True
+                stack.kill("gpu")
+                stack.start("gpu")
+    assert killed
+    assert story.types[-1] == "response.completed", (story.response["error"], stack.tail())
+    assert stack.job(story.response["id"].replace("resp_", "job_"))["attempt"] == 2
+    item = story.response["output"][-1]
+    if item["type"] == "function_call":
+        assert json.loads(item["arguments"]) == ARGUMENTS
+    elif story.reasoning:
+        assert story.reasoning.count("Let me think") == story.text.count("So it is") == 5
+    else:
+        assert set(json.loads(story.text)) == set(LONG)
+    later = follow(client.responses.retrieve(story.response["id"], stream=True), Story())
+    assert (later.response, later.text, later.reasoning) == (story.response, story.text, story.reasoning)
 
 
 @pytest.mark.parametrize(
