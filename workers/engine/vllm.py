@@ -39,19 +39,17 @@ from workers.engine import (
     EngineBusy,
     EngineDead,
     EngineStartFailed,
-    FinishReason,
     OutputReader,
     PromptRejected,
     Sampling,
-    TokenLogprob,
 )
 from workers.engine.calls import find_ending, plain_prompt, tokens_left
 from workers.engine.decoding import Vocabulary, read_vocabulary
+from workers.engine.grammar import GrammarGuard, structure_of
 from workers.engine.vllm_options import engine_args, eos_ids
+from workers.engine.vllm_outputs import delta_of
 from workers.engine.vllm_penalties import penalties_of, processor_name
-from workers.engine.vllm_reading import VllmReading
-
-_FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+from workers.engine.vllm_reading import VllmReading, format_of
 
 
 class KvWatch(StatLoggerBase):  # type: ignore[misc]  # vLLM ships no types
@@ -78,6 +76,7 @@ class VllmEngine:
         self._tokenizer: Any = None
         self._template: str | None = None  # in place of the model's own
         self._reading: VllmReading | None = None
+        self._guard: GrammarGuard | None = None
         self._template_lock = threading.Lock()  # a Hugging Face tokenizer is not safe to share
         self._vocabulary = Vocabulary([], frozenset())
         self._eos_ids: frozenset[int] = frozenset()
@@ -88,6 +87,8 @@ class VllmEngine:
         logging.getLogger("vllm").setLevel(logging.WARNING)
         try:
             self._load()
+            self._guard = GrammarGuard(self.spec.weights_path, len(self._vocabulary.pieces))
+            await self._guard.start()
         except (VLLMError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
             raise EngineStartFailed(f"vLLM did not start {self.spec.name}: {error}") from error
 
@@ -115,6 +116,8 @@ class VllmEngine:
         )
 
     async def stop(self) -> None:
+        if self._guard is not None:
+            await self._guard.stop()
         llm, self._llm = self._llm, None
         if llm is not None:
             # vLLM's own shutdown lets running calls wait for ever, or its reader log the end as a crash.
@@ -175,10 +178,12 @@ class VllmEngine:
         request_id = f"{call.id}:{uuid4().hex}"
         is_over = False
         try:
-            outputs = self._llm.generate(_prompt(call), self._params(call), request_id, priority=call.priority)
+            structure = await self._structure(call.sampling)
+            params = self._params(call, structure)
+            outputs = self._llm.generate(_prompt(call), params, request_id, priority=call.priority)
             async with contextlib.aclosing(outputs):
                 async for output in outputs:
-                    delta = _delta(output, call.sampling)
+                    delta = delta_of(output, call.sampling)
                     is_over = delta.finish is not None
                     yield delta
         except EngineDeadError as error:
@@ -199,7 +204,18 @@ class VllmEngine:
             with contextlib.suppress(EngineDeadError):
                 await asyncio.shield(self._llm.abort(request_id))
 
-    def _params(self, call: Call) -> Any:
+    async def _structure(self, sampling: Sampling) -> Any:
+        """The grammar that the output must follow, once it is known that the engine can bear it."""
+        if not sampling.is_structured:
+            return None
+        assert self._guard is not None
+        assert self._reading is not None
+        await self._guard.require(structure_of(format_of(sampling)))
+        structure = await asyncio.to_thread(self._reading.structured_outputs, sampling)
+        await self._guard.require(structure_of(structure))
+        return structure
+
+    def _params(self, call: Call, structure: Any) -> Any:
         sampling, prior = call.sampling, len(call.prior_ids)
         left = tokens_left(call, self.spec.context_tokens)
         seed = sampling.seed
@@ -218,7 +234,7 @@ class VllmEngine:
             ignore_eos=sampling.ignore_eos,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
-            structured_outputs=self._reading and self._reading.structured_outputs(sampling),
+            structured_outputs=structure,
             **penalties_of(call),
         )
 
@@ -230,31 +246,6 @@ def _prompt(call: Call) -> Any:
 def _derived_seed(seed: int, position: int) -> int:
     digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1  # torch takes 63 bits
-
-
-def _delta(output: Any, sampling: Sampling) -> Delta:
-    completion = output.outputs[0]
-    finish = None
-    if completion.finish_reason is not None:
-        finish = _FINISHES.get(completion.finish_reason)
-        if finish is None and sampling.is_structured:
-            raise PromptRejected("The engine could not follow this JSON schema.")
-        if finish is None:
-            raise RuntimeError(f"vLLM ended a call with {completion.finish_reason!r}.")
-    logprobs = _logprobs(completion, sampling.logprobs) if sampling.logprobs is not None else ()
-    return Delta(completion.token_ids, logprobs, finish, output.num_cached_tokens)
-
-
-def _logprobs(completion: Any, count: int) -> list[TokenLogprob]:
-    """Given is a dict for each token: the chosen one and the `count` best, which may be one of them."""
-    return [
-        TokenLogprob(
-            token_id,
-            found[token_id].logprob,
-            tuple(sorted(((i, p.logprob) for i, p in found.items()), key=lambda pair: -pair[1])[:count]),
-        )
-        for token_id, found in zip(completion.token_ids, completion.logprobs, strict=True)
-    ]
 
 
 def _safe_message(error: Exception) -> str:

@@ -19,7 +19,7 @@ from app.jobs import parts
 from app.jobs.parts import Part
 from app.jobs.prompts import ToolUse
 from config.catalogue import ModelSpec
-from workers.engine import Sampling
+from workers.engine import PromptRejected, Sampling
 from workers.engine.calls import tool_call_id
 from workers.engine.decoding import Vocabulary
 
@@ -63,8 +63,10 @@ class VllmReading:
         return VllmReader(self, self._parser(parser_class, request), request, prompt_ids, job_id)
 
     def structured_outputs(self, sampling: Sampling) -> Any:
-        """The grammar that the output must follow; None where it is free."""
-        wanted = _format(sampling)
+        """The grammar that the output must follow; None where it is free. Raises `PromptRejected` for tools
+        that vLLM has no grammar for.
+        """
+        wanted = format_of(sampling)
         use = sampling.tool_use
         if use is None or self._tool_parser is None or not sampling.is_structured:
             return wanted
@@ -74,7 +76,10 @@ class VllmReading:
         if wanted is not None:
             # Else vLLM lets the format alone stand: the model could no longer call anything.
             parser.tool_strict_level = ToolStrictLevel.FUNCTION
-        found = parser.adjust_request(request).structured_outputs
+        try:
+            found = parser.adjust_request(request).structured_outputs
+        except (ValueError, TypeError, KeyError) as error:
+            raise PromptRejected(f"The engine cannot hold the model to these tools: {error}") from error
         if found is not None and found.structural_tag is not None:
             return StructuredOutputsParams(structural_tag=_compact(found.structural_tag))
         return found
@@ -178,7 +183,7 @@ class VllmReader:
 
 
 def _request(use: ToolUse | None) -> Any:
-    """As vLLM's parsers take it. They read nothing of its messages."""
+    """As vLLM's parsers take it; they read nothing of its messages. Raises `PromptRejected`."""
     body: dict[str, Any] = {"messages": [{"role": "user", "content": ""}]}
     if use is not None:
         named = {"type": "function", "function": {"name": use.choice}}
@@ -187,7 +192,10 @@ def _request(use: ToolUse | None) -> Any:
             "tool_choice": named if use.is_named else use.choice,
             "parallel_tool_calls": use.is_parallel,
         }
-    return ChatCompletionRequest.model_validate(body)
+    try:
+        return ChatCompletionRequest.model_validate(body)
+    except ValueError as error:
+        raise PromptRejected("The engine does not understand these tools.") from error
 
 
 def _tool(tool: dict[str, Any], use: ToolUse) -> dict[str, Any]:
@@ -201,7 +209,8 @@ def _tool(tool: dict[str, Any], use: ToolUse) -> dict[str, Any]:
     return {"type": "function", "function": {**function, "strict": is_strict or use.is_forced}}
 
 
-def _format(sampling: Sampling) -> Any:
+def format_of(sampling: Sampling) -> Any:
+    """What its `text.format` asks for, tools apart."""
     if sampling.json_schema is not None:
         return StructuredOutputsParams(json=sampling.json_schema)
     return StructuredOutputsParams(json_object=True) if sampling.json_object else None
