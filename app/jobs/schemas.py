@@ -42,8 +42,8 @@ def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_parameters(schema: dict[str, Any]) -> dict[str, Any]:
-    """As `check_schema`, for what a function takes: an object."""
-    if schema.get("type") != "object":
+    """As `check_schema`, for what a function takes: an object. An empty schema stands for no arguments."""
+    if schema and schema.get("type") != "object":
         raise ValueError(f'is of type {json.dumps(schema.get("type"))[:64]}; the only one here is "object"')
     return check_schema(schema)
 

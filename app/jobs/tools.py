@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from app.jobs.schemas import check_schema
+from app.jobs.schemas import check_parameters
 
 MAX_TOOLS = 128
 MAX_TOOL_DESCRIPTION_CHARS = 8_192
@@ -31,7 +31,7 @@ class FunctionTool(_Shape):
     @field_validator("parameters")
     @classmethod
     def _bounded(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if parameters is None else check_schema(parameters)
+        return None if parameters is None else check_parameters(parameters)
 
     @property
     def for_template(self) -> dict[str, Any]:

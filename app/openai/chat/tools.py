@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from app.jobs.errors import RequestInvalid
-from app.jobs.schemas import check_schema
+from app.jobs.schemas import check_parameters
 from app.jobs.tools import (
     MAX_TOOL_DESCRIPTION_CHARS,
     MAX_TOOLS,
@@ -28,7 +28,7 @@ class Function(Part):
     @field_validator("parameters")
     @classmethod
     def _bounded(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if parameters is None else check_schema(parameters)
+        return None if parameters is None else check_parameters(parameters)
 
 
 class Tool(Part):

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, field_validat
 from app.jobs.errors import RequestInvalid
 from app.jobs.requests import JsonObject, PlainText, TextOptions
 from app.jobs.requests import JsonSchema as AnySchema
-from app.jobs.schemas import check_schema
+from app.jobs.schemas import check_parameters
 from app.jobs.tools import (
     MAX_TOOL_DESCRIPTION_CHARS,
     MAX_TOOLS,
@@ -52,7 +52,7 @@ class Tool(Option):
     @field_validator("parameters")
     @classmethod
     def _bounded(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if parameters is None else check_schema(parameters)
+        return None if parameters is None else check_parameters(parameters)
 
     @property
     def for_job(self) -> FunctionTool:

@@ -1,5 +1,7 @@
 """What a chat may ask for: every parameter of OpenAI's becomes part of a job or is refused by name."""
 
+import json
+
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk, ParsedChatCompletionMessage
@@ -176,6 +178,18 @@ TOOLS = [tool(f"f{n}") for n in range(jobs_tools.MAX_TOOLS)]
 CALLS = called()["tool_calls"] * jobs_tools.MAX_TOOL_CALLS
 DEEP, WIDE = schemas.MAX_SCHEMA_DEPTH, schemas.MAX_SCHEMA_BYTES - len('{"a": ""}')
 
+
+def taking(schema):
+    """The parameters of a function that also say `schema`, where it means nothing."""
+    return {"type": "object", "a": schema}
+
+
+def wide(beyond):
+    """As many bytes as parameters may have, and `beyond`."""
+    size = schemas.MAX_SCHEMA_BYTES - len(json.dumps(taking("")))
+    return taking("x" * (size + beyond))
+
+
 EDGES = [
     ("model", "m" * 128, "m" * 129),
     ("model", "m", ""),
@@ -232,8 +246,9 @@ EDGES = [
     ("tools", [tool("f" * 64)], [tool("f" * 65)]),
     ("tools", [tool("a.b-c_d")], [tool("a b")]),
     ("tools", [tool(description="d" * 8_192)], [tool(description="d" * 8_193)]),
-    ("tools", [tool(parameters=nested(DEEP))], [tool(parameters=nested(DEEP + 1))]),
-    ("tools", [tool(parameters={"a": "x" * WIDE})], [tool(parameters={"a": "x" * (WIDE + 1)})]),
+    ("tools", [tool(parameters=taking(nested(DEEP - 1)))], [tool(parameters=taking(nested(DEEP)))]),
+    ("tools", [tool(parameters=wide(0))], [tool(parameters=wide(1))]),
+    ("tools", [tool(parameters={})], [tool(parameters={"type": "string"})]),
     ("tools", [tool(strict=True)], [tool(strict="yes please")]),
     ("tools", [tool()], [{"type": "web_search"}]),
     ("tool_choice", "auto", "maybe"),
