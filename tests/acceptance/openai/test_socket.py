@@ -2,6 +2,7 @@
 
 from tests.acceptance.openai.conftest import MODEL
 from tests.acceptance.openai.story import Story
+from tests.acceptance.openai.test_responses import ended
 from tests.openai_contract import faults_of_event
 
 SHORT = {"model": MODEL, "input": "[[say=Hello there.]] Greet me."}
@@ -62,3 +63,39 @@ def test_what_is_wrong_is_an_error_event_and_the_connection_stays(client):
         assert connection.recv().error.code == "model_not_found"
         connection.response.create(**SHORT)
         assert told(connection).text == "Hello there."
+
+
+def test_lanes_are_told_side_by_side(client):
+    body = {"model": MODEL, "input": "[[step_ms=20]] A story.", "max_output_tokens": 40}
+    stories, order = {"a": Story(), "b": Story()}, []
+    with client.responses.connect() as connection:
+        for lane in stories:
+            connection.response.create(**body, stream_id=lane)
+        while not all(story.is_over for story in stories.values()):
+            event = connection.recv().to_dict()
+            lane = event.pop("stream_id")
+            order.append(lane)
+            stories[lane].take(event)
+    assert all(story.response["usage"]["output_tokens"] == 40 for story in stories.values())
+    assert "ba" in "".join(order), "one waited for the other"
+
+
+def test_an_unstored_response_is_followed_on_its_connection_alone(client):
+    with client.responses.connect() as connection:
+        connection.response.create(**SHORT, store=False)
+        first = told(connection)
+        follow_up = {"model": MODEL, "input": "[[say=Again.]]", "previous_response_id": first.response["id"]}
+        connection.response.create(**follow_up)
+        assert told(connection).text == "Again."
+    with client.responses.connect() as connection:
+        connection.response.create(**follow_up)
+        assert connection.recv().error.code == "previous_response_not_found"
+
+
+def test_a_client_that_leaves_cancels_what_runs(client):
+    with client.responses.connect() as connection:
+        connection.response.create(model=MODEL, input="[[step_ms=20]] Slow.", max_output_tokens=400)
+        created = connection.recv().response
+        while connection.recv().type != "response.output_text.delta":
+            pass
+    assert ended(client, created.id, 15).status == "cancelled"
