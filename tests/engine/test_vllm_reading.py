@@ -21,6 +21,17 @@ CALL = '<tool_call>\n{"name": "stop", "arguments": {"a": 1}}\n</tool_call>'
 SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"]}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def vllm():
+    """Importing it and torch warns about their own insides."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import vllm
+
+        import workers.engine.vllm_reading  # noqa: F401
+    return vllm
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The model, with two of its unused special tokens renamed."""
@@ -42,12 +53,11 @@ def thinking(folder, parser="deepseek_r1"):
 @pytest.fixture(scope="module", params=["deepseek_r1", "qwen3"])
 def reading(request, folder):
     """The parsers without their engine, and how to encode text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from transformers import AutoTokenizer
-        from vllm import AsyncEngineArgs
+    from transformers import AutoTokenizer
+    from vllm import AsyncEngineArgs
 
-        from workers.engine.vllm_reading import VllmReading
+    from workers.engine.vllm_reading import VllmReading
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     vocabulary = read_vocabulary(tokenizer.backend_tokenizer, len(tokenizer))
     config = AsyncEngineArgs(model=str(folder)).create_model_config()

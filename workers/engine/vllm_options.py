@@ -5,6 +5,7 @@ engine.
 from typing import Any, Final
 
 from vllm import AsyncEngineArgs
+from vllm.config import StructuredOutputsConfig
 
 from config.catalogue import ModelSpec
 
@@ -12,7 +13,7 @@ PREFILL_PIECE_TOKENS: Final = 512
 
 
 def engine_args(spec: ModelSpec, slots: int) -> Any:
-    defaults = {
+    defaults: dict[str, Any] = {
         "model": spec.weights_path,
         "served_model_name": spec.name,
         "max_model_len": spec.context_tokens,
@@ -27,7 +28,10 @@ def engine_args(spec: ModelSpec, slots: int) -> Any:
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         "reasoning_parser": spec.reasoning_parser,  # so that a grammar begins where reasoning ends
     }
-    return AsyncEngineArgs(**(defaults | spec.engine_options))
+    options = defaults | spec.engine_options
+    # As a dict, vLLM could not add the reasoning parser to it.
+    structured = StructuredOutputsConfig(**options.pop("structured_outputs_config"))
+    return AsyncEngineArgs(**options, structured_outputs_config=structured)
 
 
 def eos_ids(model_config: Any, tokenizer: Any) -> frozenset[int]:
