@@ -257,6 +257,17 @@ def test_a_forced_choice_makes_a_call_with_valid_arguments(subject, choice):
     jsonschema.validate(json.loads(call["arguments"]), schemas[call["name"]])
 
 
+def test_a_format_beside_tools_holds_what_is_no_call(subject):
+    prompt = subject.engine.encode(Prompt([{"role": "user", "content": "Who is it?"}], list(WEATHER.tools)))
+
+    answer = subject.answer(prompt, tool_use=WEATHER, json_schema=SCHEMA, max_tokens=120)
+
+    found = fold(subject.parts(answer.ids, prompt, WEATHER))
+    assert answer.finish is FinishReason.STOP
+    if not found.calls:
+        jsonschema.validate(json.loads(found.content), SCHEMA)
+
+
 def test_calls_of_one_job_have_the_same_ids_in_every_attempt(subject):
     text = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
     ids = subject.encode_plain(text * 2)

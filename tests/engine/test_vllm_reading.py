@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from app.jobs.prompts import ToolUse
 from tests.engine.conftest import VLLM_MARKS, WEATHER, running, vllm_spec
 from tests.engine.folding import Folded, fold
-from workers.engine import FinishReason
+from workers.engine import FinishReason, Sampling
 from workers.engine.decoding import read_vocabulary
 
 pytestmark = VLLM_MARKS
@@ -113,6 +114,42 @@ def test_a_thought_that_is_cut_off_is_a_thought(reading):
     found, _ = read(reading, "<think>Hm, so far")
 
     assert found == Folded(reasoning="Hm, so far")
+
+
+def test_special_tokens_that_no_parser_knows_show_nothing(reading):
+    found, _ = read(reading, "<think>Hm<gh_stars>.</think>Y<|im_start|>es<gh_stars>.")
+
+    assert found == Folded(content="Yes.", reasoning="Hm.")
+
+
+@pytest.mark.parametrize(
+    ("choice", "strict", "calls", "holds"),
+    [
+        ({}, (), "many", False),
+        ({}, ("get_weather",), "many", True),
+        ({"choice": "required"}, (), "many", True),
+        ({"choice": "required", "is_parallel": False}, (), "one", True),
+        ({"choice": "get_weather", "is_named": True}, (), "one", True),
+    ],
+    ids=["auto", "strict", "required", "required, one call", "named"],
+)
+def test_a_grammar_holds_forced_and_strict_calls_to_their_parameters(reading, choice, strict, calls, holds):
+    use = replace(WEATHER, **choice, strict=frozenset(strict))
+    found = reading[0].structured_outputs(Sampling(max_tokens=9, tool_use=use))
+
+    assert (found is not None) == holds
+    if found is not None:
+        assert ("Oslo" in found.structural_tag) == holds
+        assert ('"stop_after_first": true' in found.structural_tag) == (calls == "one")
+
+
+def test_a_forced_call_whose_parameters_no_grammar_knows_is_an_object_at_least(reading):
+    function = {"name": "f", "parameters": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}}
+    use = ToolUse(({"type": "function", "function": function},), "required")
+
+    found = reading[0].structured_outputs(Sampling(max_tokens=9, tool_use=use)).structural_tag
+
+    assert '"json_schema": {"type": "object"}' in found
 
 
 class FailingParser:

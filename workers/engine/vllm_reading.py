@@ -88,13 +88,11 @@ class VllmReading:
         with self._lock:
             return parser_class(self._tokenizer, request.tools, model_config=self._model_config)
 
-    def marked(self, text: str, token_ids: Sequence[int]) -> str:
-        """The text with the special tokens that show none: parsers know them by their names."""
+    def markers(self, token_ids: Sequence[int]) -> list[str]:
+        """The names of those that show no text: parsers know them by these."""
         if self._markers.isdisjoint(token_ids):
-            return text
-        return (
-            "".join(self._vocabulary.token_text(token) for token in token_ids if token in self._markers) + text
-        )
+            return []
+        return [self._vocabulary.token_text(token) for token in token_ids if token in self._markers]
 
 
 class VllmReader:
@@ -112,6 +110,7 @@ class VllmReader:
         self._tokens = 0  # since something was found
         self._unsaid = ""  # text since the last part
         self._is_plain = True  # all parts so far are text
+        self._markers: set[str] = set()  # that the parser was told of
 
     @property
     def held(self) -> int:
@@ -122,7 +121,9 @@ class VllmReader:
         if self._parser is None:
             return [parts.text(text)] if text else []
         self._unsaid += text
-        message = self._parse(self._reading.marked(text, token_ids), list(token_ids), is_finished=False)
+        markers = self._reading.markers(token_ids)
+        self._markers.update(markers)
+        message = self._parse("".join(markers) + text, list(token_ids), is_finished=False)
         if self._parser is None:
             rest, self._unsaid = self._unsaid if self._is_plain else text, ""
             return [parts.text(rest)] if rest else []
@@ -149,16 +150,23 @@ class VllmReader:
 
     def _parts(self, message: Any) -> list[Part]:
         found: list[Part] = []
-        if message.reasoning:
-            found.append(parts.reasoning(message.reasoning, self._tokens))
-        if message.content:
-            found.append(parts.text(message.content))
+        if thought := self._shown(message.reasoning):
+            found.append(parts.reasoning(thought, self._tokens))
+        if said := self._shown(message.content):
+            found.append(parts.text(said))
         for call in message.tool_calls or ():
             found += self._call(call)
         if found:
             self._tokens = 0
             self._note(found)
         return found
+
+    def _shown(self, text: str | None) -> str:
+        """What a parser did not take for a marker shows no text all the same."""
+        shown = text or ""
+        for marker in self._markers:
+            shown = shown.replace(marker, "")
+        return shown
 
     def _note(self, found: Sequence[Part]) -> None:
         for part in found:
