@@ -14,6 +14,7 @@ from app.api import (
     queues,
     request_ids,
     responses,
+    responses_socket,
     stored_responses,
     stream,
     tickets,
@@ -23,7 +24,7 @@ from config.settings import settings
 
 FEATURES = (
     *(jobs, events, stream, tickets),
-    *(responses, stored_responses, chat, completions, models),
+    *(responses, responses_socket, stored_responses, chat, completions, models),
     *(queues, health, openapi),
 )
 
