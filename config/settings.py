@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     write_timeout_seconds: float = 10.0  # a follower that takes no byte for this long is dropped
     cancel_wait_seconds: float = 5.0  # how long a cancel request waits for the worker to settle
     max_sync_seconds: float = 600.0  # how long an OpenAI call without background mode waits for its job
+    worker_absence_seconds: float = 60.0  # and for a worker, where none serves its model
     key_cache_seconds: float = 5.0  # a revoked key works at most this much longer
 
     # Jobs

@@ -54,6 +54,8 @@ class Call:
     inboxes: list[Inbox] = field(default_factory=list)
     watches: ExitStack = field(default_factory=ExitStack)
     running: set[int] = field(default_factory=set)
+    began_at: float = field(default_factory=clock.monotonic)
+    has_started: bool = False  # a worker took one of its jobs
 
     @property
     def jobs(self) -> list[Job]:
@@ -79,7 +81,7 @@ class Call:
     def follow(self) -> Iterator[Batch]:
         """What comes of the jobs from their beginning, one frame a sequence number of output, each list with
         the index of its job, until all have ended. An empty list comes when nothing did for a while. Raises
-        `JobNotFound` when one is deleted.
+        `JobNotFound` when one is deleted, and `NotServed` where no worker comes for jobs that need the request.
         """
         tick_seconds = following.TICK_SECONDS if self.goes_on else LOOK_SECONDS
         followers = [self._follow_one(index, tick_seconds) for index in range(len(self.joined))]
@@ -87,7 +89,18 @@ class Call:
         for index, batch in together:
             if batch and batch[-1].is_last:
                 self.running.discard(index)
+            self.has_started = self.has_started or (bool(batch) and batch[-1].seq > 1)
             yield index, batch
+            self._require_worker()
+
+    def _require_worker(self) -> None:
+        """One that restarts is waited for."""
+        waited = clock.monotonic() - self.began_at
+        if self.has_started or self.goes_on or waited < settings().worker_absence_seconds:
+            return
+        for job in self.jobs:
+            if not serving.workers_of(job.model):
+                raise NotServed(f"No worker serves '{job.model}' right now. {INSTEAD}")
 
     def _follow_one(self, index: int, tick_seconds: float) -> Iterator[list[Frame]]:
         joined = self.joined[index]
@@ -173,19 +186,14 @@ def _require_start(call: Call) -> None:
     """Refuse at once to wait for what will not begin in time; it is cancelled then, whatever was said."""
     limit = settings().max_sync_seconds
     for joined in call.joined:
-        if not joined.is_new:
-            continue
-        if not serving.workers_of(joined.job.model):
-            call.goes_on = False
-            raise NotServed(f"No worker serves '{joined.job.model}' right now. {INSTEAD}")
-        if (joined.estimated_wait_seconds or 0) > limit:
+        if joined.is_new and (joined.estimated_wait_seconds or 0) > limit:
             call.goes_on = False
             raise SyncTimeout(f"This would wait longer than {limit:g} s for its turn. {INSTEAD}")
 
 
 def wait(call: Call) -> None:
     """Return when every job has ended; the call is closed then, and whenever this raises `SyncTimeout`,
-    `ServerStopping`, `ClientLeft` or `JobNotFound`.
+    `NotServed`, `ServerStopping`, `ClientLeft` or `JobNotFound`.
     """
     sock = wire.of_request(request.environ)
     deadline = clock.monotonic() + settings().max_sync_seconds

@@ -43,4 +43,4 @@ def create() -> Response:
         for index, wanted in enumerate(bodies.to_requests(body))
     ]
     project = partial(chunks.Projector, include_usage=body.wants_usage)
-    return choices.answer(body, asked, Told(completion.describe, project))
+    return choices.answer(body, asked, Told(bodies.NAMES, completion.describe, project))

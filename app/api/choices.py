@@ -2,7 +2,7 @@
 or streamed. Which bodies, jobs and words are either's own is their modules' business.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from app.api.calling import Call
 from app.api.errors import envelope
 from app.db import transaction
 from app.jobs import log
-from app.jobs.errors import JobNotFound
+from app.jobs.errors import JobError, JobNotFound
 from app.jobs.log import Output
 from app.jobs.queries import find_job
 from app.jobs.requests import JobRequest
@@ -35,8 +35,9 @@ MEDIA_TYPES: Final = ("application/json", "text/event-stream")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How a surface tells of jobs: whole, and as they come."""
+    """How a surface tells of jobs: whole, and as they come. `names` are its words for a job's fields."""
 
+    names: Mapping[str, str]
     describe: Callable[[Sequence[Job], Sequence[Output]], dict[str, Any]]
     project: Callable[[Sequence[Job]], Streamed]
 
@@ -44,7 +45,10 @@ class Told:
 def answer(body: Sampling, asked: Sequence[tuple[JobRequest, Spoken]], told: Told) -> Response:
     """Raises as `calling.start` and `calling.wait`."""
     key = submitting.idempotency_key()
-    call = calling.start(asked, key, goes_on=calling.goes_on(body, extras.resolve(body), key))
+    try:
+        call = calling.start(asked, key, goes_on=calling.goes_on(body, extras.resolve(body), key))
+    except JobError as error:
+        raise extras.reworded(error, told.names) from None
     if body.stream:
         return telling.stream(call, ChunkStory(told.project(call.jobs)))
     calling.wait(call)

@@ -42,8 +42,6 @@ ADVICE: Final = ("Retry-After", "retry-after-ms", "x-should-retry")
 
 sock: Final = flask_sock.Sock()
 blueprint = auth.protected("responses_socket")
-# Once every module is imported: `stream` names the socket of followers.
-blueprint.record_once(lambda _: setattr(flask_sock, "Server", sockets.accept))
 
 
 class ConnectionFull(ApiError):

@@ -11,7 +11,7 @@ from app import clock
 from app.api import auth, following, responses
 from app.api.bodies import parse_body
 from app.api.calling import Call
-from app.api.errors import KeyMissing
+from app.api.errors import KeyMissing, NotServed
 from app.api.lanes import Lanes
 from app.jobs.errors import JobNotFound
 from app.openai.extras import Harmless
@@ -72,7 +72,7 @@ class Turns:
                 if clock.monotonic() - checked_at >= settings().ping_seconds:
                     checked_at = clock.monotonic()
                     following.require_valid(auth.key_hash())
-        except (JobNotFound, KeyMissing) as error:
+        except (JobNotFound, KeyMissing, NotServed) as error:
             yield [_nested(projector.broken(error.code, str(error)))]
             return
         if projector.is_over or self.keeps_stored:

@@ -15,23 +15,22 @@ from simple_websocket import ConnectionError as HandshakeFailed
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError
 
-from app.api import draining, following, notices, tickets
+from app.api import draining, following, notices, sockets, tickets
 from app.api.auth import account_id, key_hash, public, require_key
 from app.api.bodies import parse
 from app.api.describe import describe
-from app.api.errors import KeyMissing, OriginForbidden, envelope
+from app.api.errors import KeyMissing, envelope
 from app.api.events import Cursor
 from app.api.sockets import TICKET_PROTOCOL, FollowerSocket
 from app.db import transaction
 from app.jobs.errors import JobNotFound
 from app.jobs.queries import get_job
-from config.settings import settings
 
 KEY_REVOKED: Final = 4401
 JOB_DELETED: Final = 4404
 
 # flask-sock takes its server class from its own module.
-flask_sock.Server = FollowerSocket
+flask_sock.Server = sockets.accept
 sock: Final = flask_sock.Sock()
 
 # Public to Flask: `_admit` takes a key or a ticket.
@@ -48,7 +47,7 @@ def _admit() -> None:
     job_id = (request.view_args or {})["job_id"]
     query = parse(StreamQuery, request.args.to_dict())
     ticket = _ticket_protocol() or query.ticket
-    _check_origin(has_key=ticket is None)
+    sockets.check_origin(has_key=ticket is None)
     if ticket is None:
         require_key()
     else:
@@ -70,15 +69,6 @@ def _ticket_protocol() -> str | None:
         if protocol.strip().startswith(TICKET_PROTOCOL):
             return protocol.strip().removeprefix(TICKET_PROTOCOL)
     return None
-
-
-def _check_origin(*, has_key: bool) -> None:
-    """Any page can open a WebSocket from a visitor's browser; only ours, and those we are told of, may."""
-    origin = request.headers.get("Origin")
-    if origin is None and has_key:
-        return
-    if origin not in {request.host_url.rstrip("/"), settings().base_url, *settings().allowed_origins}:
-        raise OriginForbidden(f"Pages from '{origin}' may not open streams here.")
 
 
 @sock.route("/v1/jobs/<job_id>/stream", bp=blueprint)

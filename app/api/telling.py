@@ -13,7 +13,7 @@ from app import clock
 from app.api import draining, following, wire
 from app.api.auth import key_hash
 from app.api.calling import Call, stopping
-from app.api.errors import KeyMissing, ServerStopping
+from app.api.errors import KeyMissing, NotServed, ServerStopping
 from app.jobs.errors import JobNotFound
 from app.streams.frames import Frame
 from config.settings import settings
@@ -89,7 +89,7 @@ def _told(call: Call, story: Story, key: bytes) -> Iterator[bytes]:
             if clock.monotonic() - checked_at >= settings().ping_seconds:
                 checked_at = clock.monotonic()
                 following.require_valid(key)
-    except (JobNotFound, KeyMissing) as error:
+    except (JobNotFound, KeyMissing, NotServed) as error:
         yield story.broken(error.code, str(error))
         return
     if not call.is_over:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from app.jobs.errors import RequestInvalid
+from app.jobs.errors import JobError, RequestInvalid
 from app.jobs.requests import MAX_METADATA_PAIRS, JobRequest, MetadataKey, MetadataValue, SessionId
 from app.openai.errors import Unsupported
 from config.queues import Tier, Window
@@ -144,10 +144,24 @@ def requesting(fields: Mapping[str, Any], names: Mapping[str, str]) -> JobReques
         return JobRequest(**fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        reason = first["msg"].removeprefix("Value error, ").removesuffix(".")
-        for ours, theirs in names.items():
-            reason = re.sub(rf"\b{re.escape(ours)}\b", theirs, reason)
+        reason = _in_words_of(names, first["msg"].removeprefix("Value error, ").removesuffix("."))
         # What a shape says of several fields begins with the name of the first.
         path = [str(step) for step in first["loc"]] or [reason.partition(" ")[0]]
         param = ".".join([names.get(path[0], path[0]), *path[1:]])
         raise RequestInvalid(param, f"Invalid '{param}': {reason}.") from error
+
+
+def reworded(error: JobError, names: Mapping[str, str]) -> JobError:
+    """An error about a job's field, in the words of the surface that it was asked for on."""
+    if error.param is not None and error.param in names:
+        # `input` is a word, too.
+        fields = {ours: theirs for ours, theirs in names.items() if ours != "input"}
+        error.args = (_in_words_of(fields, str(error)),)
+        error.param = names[error.param]
+    return error
+
+
+def _in_words_of(names: Mapping[str, str], said: str) -> str:
+    for ours, theirs in names.items():
+        said = re.sub(rf"\b{re.escape(ours)}\b", theirs, said)
+    return said

@@ -202,12 +202,26 @@ def test_a_stream_may_take_longer_than_a_call_may_wait(call, pick_up, monkeypatc
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_of_a_model_that_nobody_serves_is_refused_at_once(call, alice, stream):
-    made = call(model="simulated", stream=stream).ended(3)
-    assert (made.status, made.json["error"]["code"]) == (504, "sync_timeout")
-    assert "No worker serves 'simulated'" in made.json["error"]["message"]
-    assert made.headers["retry-after"] == "5"
+def test_a_call_of_a_model_that_nobody_serves_waits_a_while_and_is_refused(call, alice, monkeypatch, stream):
+    with settings_with(monkeypatch, worker_absence_seconds=0.5):
+        made = call(model="simulated", stream=stream).ended(5)
+    error = made.data[-2]["error"] if stream else made.json["error"]
+    assert error["code"] == "sync_timeout"
+    assert "No worker serves 'simulated'" in error["message"]
+    if not stream:
+        assert (made.status, made.headers["retry-after"]) == (504, "5")
     assert [job["status"] for job in alice.get("/v1/jobs").json["data"]] == ["cancelled"]
+
+
+def test_a_call_waits_for_a_worker_that_restarts(call, pick_up, monkeypatch):
+    with settings_with(monkeypatch, worker_absence_seconds=2):
+        made = call(model="simulated")
+        worker = pick_up()
+        worker_is_slow = threading.Event()
+        worker_is_slow.wait(3)
+        worker.say("back")
+        worker.complete()
+        assert made.ended().status == 200
 
 
 def fail(worker, code="engine_error"):

@@ -99,3 +99,13 @@ def test_a_full_line_refuses_every_choice_of_a_call(alice, make_account):
     answer = alice.post(CHAT, {"model": "faulty", "messages": HI, "n": 3})
     assert (answer.status_code, answer.json["error"]["code"]) == (429, "rate_limit_exceeded")
     assert {job["status"] for job in alice.get("/v1/jobs").json["data"]} == {"cancelled"}
+
+
+def test_what_is_wrong_with_a_job_is_said_in_the_words_of_the_call(alice):
+    asked = {"model": "faulty", "messages": HI, "max_tokens": 1_000_000}
+    error = alice.post(CHAT, asked).json["error"]
+    assert error["param"] == "max_completion_tokens"
+    assert "max_output_tokens" not in error["message"]
+    asked = {"model": "faulty", "prompt": "x " * 40_000}
+    error = alice.post("/v1/completions", asked).json["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
