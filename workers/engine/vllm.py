@@ -86,14 +86,16 @@ class VllmEngine:
     async def start(self) -> None:
         logging.getLogger("vllm").setLevel(logging.WARNING)
         try:
-            self._load()
+            config = self._configure()
+            # It warms up while the model loads, not while the first jobs run.
             self._guard = GrammarGuard(self.spec.weights_path, len(self._vocabulary.pieces))
             await self._guard.start()
+            self._load(config)
         except (VLLMError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
             raise EngineStartFailed(f"vLLM did not start {self.spec.name}: {error}") from error
 
-    def _load(self) -> None:
-        # The constructor needs the running loop: it ties its sockets and its output task to it.
+    def _configure(self) -> Any:
+        """Read what is known of the model before it is loaded."""
         config = engine_args(self.spec, self.slots).create_engine_config(UsageContext.OPENAI_API_SERVER)
         if config.speculative_config:
             raise ValueError("Speculative decoding cannot continue an answer that has penalties.")
@@ -108,6 +110,10 @@ class VllmEngine:
         )
         self._eos_ids = eos_ids(config.model_config, self._tokenizer)
         self._reading = VllmReading(self.spec, config.model_config, self._vocabulary, self._eos_ids)
+        return config
+
+    def _load(self, config: Any) -> None:
+        # The constructor needs the running loop: it ties its sockets and its output task to it.
         self._llm = AsyncLLM.from_vllm_config(
             config,
             usage_context=UsageContext.OPENAI_API_SERVER,

@@ -210,7 +210,7 @@ def test_a_call_of_a_model_that_nobody_serves_waits_a_while_and_is_refused(call,
     assert "No worker serves 'simulated'" in error["message"]
     if not stream:
         assert (made.status, made.headers["retry-after"]) == (504, "5")
-    assert [job["status"] for job in alice.get("/v1/jobs").json["data"]] == ["cancelled"]
+    eventually(lambda: [job["status"] for job in alice.get("/v1/jobs").json["data"]] == ["cancelled"])
 
 
 def test_a_call_waits_for_a_worker_that_restarts(call, pick_up, monkeypatch):
