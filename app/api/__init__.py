@@ -2,23 +2,8 @@
 
 from flask import Flask
 
-from app.api import (
-    chat,
-    completions,
-    errors,
-    events,
-    health,
-    jobs,
-    models,
-    openapi,
-    queues,
-    request_ids,
-    responses,
-    responses_socket,
-    stored_responses,
-    stream,
-    tickets,
-)
+from app.api import errors, events, health, jobs, models, openapi, queues, request_ids, stream, tickets
+from app.api.calls import chat, completions, responses, responses_socket, stored_responses
 from config.logging import configure_logging
 from config.settings import settings
 

@@ -11,7 +11,7 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 from openai.types.responses.input_token_count_params import InputTokenCountParams as SdkCount
 from openai.types.responses.response_create_params import ResponseCreateParamsBase as SdkResponse
 
-from app.api import lanes, responses_socket
+from app.api.calls import lanes, responses_socket
 from app.jobs import requests, schemas, tools
 from app.openai import sampling
 from app.openai.chat.body import CreateChat

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import event
 
-from app.api import calling, following, telling
+from app.api import following
+from app.api.calls import calling, telling
 from app.db import engine, transaction
 from app.jobs import lifecycle, log
 from app.jobs.lifecycle import Prefill

@@ -14,8 +14,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from app.accounts import keys
-from app.api import following, responses_socket
-from app.api.lanes import MAX_LANES, MAX_WAITING
+from app.api import following
+from app.api.calls import responses_socket
+from app.api.calls.lanes import MAX_LANES, MAX_WAITING
 from app.db import transaction
 from app.jobs import lifecycle
 from app.jobs.lifecycle import Prefill

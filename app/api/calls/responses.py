@@ -8,12 +8,13 @@ from flask import Response, jsonify
 from pydantic import BaseModel
 
 from app import tokens
-from app.api import calling, response_views, submitting, telling
+from app.api import submitting
 from app.api.auth import protected
 from app.api.bodies import parse_body
-from app.api.calling import Call
+from app.api.calls import calling, response_views, telling
+from app.api.calls.calling import Call
+from app.api.calls.response_views import MEDIA_TYPES, STREAMED, EventStory, ResponseView
 from app.api.describe import describe
-from app.api.response_views import MEDIA_TYPES, STREAMED, EventStory, ResponseView
 from app.db import transaction
 from app.jobs import log
 from app.jobs.requests import JobRequest

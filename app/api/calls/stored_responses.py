@@ -5,11 +5,12 @@ from typing import Annotated, Any, Literal
 from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api import calling, ending, response_views, telling
+from app.api import ending
 from app.api.auth import account_id, protected
 from app.api.bodies import parse_query
+from app.api.calls import calling, response_views, telling
+from app.api.calls.response_views import MEDIA_TYPES, STREAMED, EventStory, ResponseView
 from app.api.describe import describe
-from app.api.response_views import MEDIA_TYPES, STREAMED, EventStory, ResponseView
 from app.db import transaction
 from app.jobs import queries
 from app.openai.errors import ItemNotFound

@@ -23,14 +23,15 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError
 
 from app import clock
-from app.api import auth, conversation, draining, following, sockets
+from app.api import auth, draining, following, sockets
 from app.api.bodies import parse
-from app.api.conversation import ConversationSocket
+from app.api.calls import conversation
+from app.api.calls.conversation import ConversationSocket
+from app.api.calls.lanes import Lane, Lanes, LanesFull, Turn
+from app.api.calls.responses_turn import Turns
 from app.api.describe import describe
 from app.api.errors import ApiError, BodyInvalid, ServerStopping, envelope
-from app.api.lanes import Lane, Lanes, LanesFull, Turn
 from app.api.request_ids import request_id
-from app.api.responses_turn import Turns
 
 log = structlog.get_logger(__name__)
 

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Final, Literal
 from flask import g
 
 from app import clock
-from app.api import auth, following, responses
+from app.api import auth, following
 from app.api.bodies import parse_body
-from app.api.calling import Call
+from app.api.calls import responses
+from app.api.calls.calling import Call
+from app.api.calls.lanes import Lanes
 from app.api.errors import KeyMissing, NotServed
-from app.api.lanes import Lanes
 from app.jobs.errors import JobNotFound
 from app.openai.extras import Harmless
 from app.openai.responses.body import CreateResponse

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from flask import Response, jsonify
 
-from app.api import calling, submitting, telling
-from app.api.calling import Call
+from app.api import submitting
+from app.api.calls import calling, telling
+from app.api.calls.calling import Call
 from app.api.errors import envelope
 from app.db import transaction
 from app.jobs import log

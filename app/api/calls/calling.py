@@ -16,8 +16,8 @@ from flask import Response, after_this_request, request
 
 from app import clock
 from app.api import draining, ending, following, serving, submitting, wire
+from app.api.calls.merging import Batch, merged
 from app.api.errors import DATABASE_AWAY, ClientLeft, NotServed, ServerStopping, SyncTimeout
-from app.api.merging import Batch, merged
 from app.api.submitting import Joined
 from app.ids import new_id
 from app.jobs.requests import JobRequest

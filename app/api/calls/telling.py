@@ -12,7 +12,7 @@ from flask import Response, request
 from app import clock
 from app.api import draining, following, wire
 from app.api.auth import key_hash
-from app.api.calling import Call, stopping
+from app.api.calls.calling import Call, stopping
 from app.api.errors import KeyMissing, NotServed, ServerStopping
 from app.jobs.errors import JobNotFound
 from app.streams.frames import Frame

@@ -5,10 +5,10 @@ from functools import partial
 from flask import Response
 from pydantic import BaseModel, ConfigDict
 
-from app.api import choices
 from app.api.auth import protected
 from app.api.bodies import parse_body
-from app.api.choices import Told
+from app.api.calls import choices
+from app.api.calls.choices import Told
 from app.api.describe import describe
 from app.jobs.submission import Spoken
 from app.jobs.tables import Surface
