@@ -4,7 +4,7 @@ import json
 from typing import Literal
 
 import pytest
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 from pydantic import BaseModel
 
 from tests.acceptance.openai.recording import Recorder
@@ -111,6 +111,22 @@ def test_chat_gives_the_logprobs_of_its_tokens(real):
         assert entry.logprob <= 0
         assert len(entry.top_logprobs) == 3
         assert entry.logprob == max(one.logprob for one in entry.top_logprobs)
+
+
+def test_a_hostile_schema_fails_alone(real):
+    """What the API lets through and no compiler ends with in time: others go on meanwhile and afterwards."""
+    hostile = {"type": "string", "pattern": "^(.{0,10}){0,10}$"}
+    response_format = {"type": "json_schema", "json_schema": {"name": "endless", "schema": hostile}}
+    question = {"model": MODEL, "messages": [{"role": "user", "content": "Count to three."}], "max_tokens": 40}
+    with real.chat.completions.create(**{**question, "max_tokens": 200}, stream=True) as other:
+        chunks = iter(other)
+        next(chunks)
+        with pytest.raises(BadRequestError, match="JSON schema") as refusal:
+            real.chat.completions.create(**question, response_format=response_format)
+        assert refusal.value.code == "invalid_prompt"
+        *_, last = chunks
+        assert last.choices[0].finish_reason in {"stop", "length"}
+    test_parse_gives_what_the_schema_says(real)
 
 
 def test_a_killed_engine_and_a_cut_stream_change_no_letter(real, vllm_stack):
