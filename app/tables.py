@@ -2,9 +2,23 @@
 
 from app.accounts.tables import Account, ApiKey
 from app.db import Base
+from app.files.tables import Blob, StoredFile
 from app.jobs.tables import Job, JobEvent, JobSegment, Usage, Worker
 from app.line.tables import Line, Share
 
 metadata = Base.metadata
 
-__all__ = ["Account", "ApiKey", "Job", "JobEvent", "JobSegment", "Line", "Share", "Usage", "Worker", "metadata"]
+__all__ = [
+    "Account",
+    "ApiKey",
+    "Blob",
+    "Job",
+    "JobEvent",
+    "JobSegment",
+    "Line",
+    "Share",
+    "StoredFile",
+    "Usage",
+    "Worker",
+    "metadata",
+]

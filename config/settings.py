@@ -72,6 +72,13 @@ class Settings(BaseSettings):
     reservation_seconds: float = 3600.0  # tokens reserved for a job that never ends are free again
     offline_requests_per_minute: int = 600  # of one account, on each web process while Redis is away
 
+    # Files
+    file_storage: str = ""  # a folder, or s3://bucket/path (the extra `s3`); empty: `files` of var_dir
+    max_file_bytes: int = 512 * 1024 * 1024
+    max_files: int = 10_000  # of one account; 0 is no limit
+    max_file_bytes_kept: int = 50 * 1024**3  # of one account, all its files; 0 is no limit
+    blob_grace_seconds: float = 3600.0  # contents of an upload that never ended are kept this long
+
     # Worker
     model: str = "smollm2"  # which model of the catalogue this worker serves
     slots: int = 0  # 0: what the catalogue says

@@ -17,6 +17,7 @@ from app import (
     tables,  # noqa: F401 - a foreign key resolves only where its table is known
 )
 from app.db import transaction
+from app.files import shelf
 from app.jobs import log as joblog
 from app.jobs import rescue
 from app.jobs.states import Status
@@ -85,11 +86,20 @@ def drop_unstored() -> None:
         rescue.delete_unstored(session, timedelta(seconds=settings().unstored_seconds), limit=1000)
 
 
+def drop_files() -> None:
+    """Drop files that have expired, and contents that no file has."""
+    with transaction() as session:
+        shelf.drop_expired(session, limit=1000)
+    with transaction() as session:
+        shelf.drop_orphans(session, limit=100)
+
+
 DUTIES: Final[list[tuple[Callable[[], None], float]]] = [
     (end_what_waited_too_long, 0.0),
     (rescue_lost_jobs, 0.0),
     (drop_unstored, UNSTORED_LOOK_SECONDS),
     (prune, PRUNE_SECONDS),
+    (drop_files, PRUNE_SECONDS),
 ]
 
 

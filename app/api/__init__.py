@@ -2,7 +2,7 @@
 
 from flask import Flask
 
-from app.api import errors, events, health, jobs, models, openapi, queues, request_ids, stream, tickets
+from app.api import errors, events, files, health, jobs, models, openapi, queues, request_ids, stream, tickets
 from app.api.calls import chat, completions, responses, responses_socket, stored_responses
 from config.logging import configure_logging
 from config.settings import settings
@@ -10,6 +10,7 @@ from config.settings import settings
 FEATURES = (
     *(jobs, events, stream, tickets),
     *(responses, responses_socket, stored_responses, chat, completions, models),
+    files,
     *(queues, health, openapi),
 )
 

@@ -10,6 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from app.api.request_ids import request_id
+from app.files import errors as files
 from app.gate import errors as gate
 from app.jobs import errors as jobs
 from app.openai import errors as openai
@@ -97,6 +98,10 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     openai.PreviousResponseUnusable: 400,
     openai.ItemNotFound: 400,
     openai.OutputReplaced: 409,
+    files.FileNotFound: 404,
+    files.FileTooLarge: 413,
+    files.FileInUse: 409,
+    files.StorageFull: 403,
     tokens.ContextLengthExceeded: 400,
     tokens.PromptInvalid: 400,
     gate.Refused: 429,

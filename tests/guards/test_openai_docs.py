@@ -49,6 +49,9 @@ LIMITS = {
     "tokens in `logit_bias`": requests.MAX_LOGIT_BIAS,
     "choices of a call": sampling.MAX_CHOICES,
     "tokens of output": sampling.MAX_TOKENS,
+    "bytes of a file": Settings.model_fields["max_file_bytes"].default,
+    "files of an account": Settings.model_fields["max_files"].default,
+    "bytes of all files": Settings.model_fields["max_file_bytes_kept"].default,
     "seconds that a call waits (": Settings.model_fields["max_sync_seconds"].default,
     "seconds that a call waits for a worker": Settings.model_fields["worker_absence_seconds"].default,
     "seconds that an unstored": Settings.model_fields["unstored_seconds"].default,
@@ -112,7 +115,7 @@ def test_every_route_is_in_the_table_of_endpoints():
     from app.api.openapi import document
 
     said = {re.search(r"`(\w+ [^`]+)`", cells[0])[1]: cells[1] for cells in rows("Endpoints")}
-    ours = re.compile(r"/v1/(responses|chat/completions|completions|models)\b")
+    ours = re.compile(r"/v1/(responses|chat/completions|completions|models|files)\b")
     served = {
         f"{method.upper()} {path}"
         for path, methods in document(create_app())["paths"].items()

@@ -1,0 +1,37 @@
+"""What can go wrong with a file. Each error has a stable `code` and a message that is safe to show."""
+
+from app.jobs.errors import JobError
+
+
+class FileNotFound(JobError):
+    code = "file_not_found"
+    param = "file_id"
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"No file with id '{file_id}'.")
+
+
+class FileTooLarge(JobError):
+    code = "file_too_large"
+    param = "file"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The file is larger than a file may be: {limit} bytes.")
+
+
+class FileInUse(JobError):
+    code = "file_in_use"
+    param = "file_id"
+
+    def __init__(self, file_id: str, user: str) -> None:
+        super().__init__(f"File '{file_id}' is being read by {user}.")
+
+
+class StorageFull(JobError):
+    """An account's quota; `what` names it."""
+
+    code = "storage_quota_exceeded"
+    param = "file"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"Your account may keep {limit} {what}; delete some first.")
