@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from app.jobs.errors import JobError, RequestInvalid
 from app.jobs.requests import MAX_METADATA_PAIRS, JobRequest, MetadataKey, MetadataValue, SessionId
 from app.openai.errors import Unsupported
+from config.catalogue import catalogue
 from config.queues import Tier, Window
 
 OnDisconnect = Literal["cancel", "continue"]
@@ -35,6 +36,13 @@ def refuse(given: Mapping[str, Any], table: Harmless, where: str = "") -> None:
 def _same(value: Any, harmless: Any) -> bool:
     """Equal as JSON, where true is not 1."""
     return bool(value == harmless) and isinstance(value, bool) == isinstance(harmless, bool)
+
+
+def require_reasoning(model: Any, effort: Any, where: str) -> None:
+    """No model can be told not to reason: an effort of none is for those that do not. Raises `Unsupported`."""
+    spec = catalogue().get(model) if isinstance(model, str) else None
+    if effort == "none" and spec is not None and spec.reasoning_parser:
+        raise Unsupported(where, "this model always reasons")
 
 
 class Extras(BaseModel):

@@ -11,10 +11,8 @@ from app.openai.chat import messages as messages_of
 from app.openai.chat import tools as tools_of
 from app.openai.chat.messages import Messages
 from app.openai.chat.tools import Choice, Tools
-from app.openai.errors import Unsupported
-from app.openai.extras import Harmless
+from app.openai.extras import Harmless, require_reasoning
 from app.openai.sampling import MAX_TOKENS, Identifier, Part, Sampling, without_nulls
-from config.catalogue import catalogue
 
 # What a chat calls the fields of a job, for what a job's own checks find.
 NAMES: Final = {
@@ -81,8 +79,7 @@ class CreateChat(Sampling):
     def _foreign(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        if given.get("reasoning_effort") == "none" and _reasons(given.get("model")):
-            raise Unsupported("reasoning_effort", "this model always reasons")
+        require_reasoning(given.get("model"), given.get("reasoning_effort"), "reasoning_effort")
         tools_of.refuse_foreign(given.get("tools"), given.get("tool_choice"))
         if not isinstance(given.get("messages"), list):
             return given
@@ -121,11 +118,6 @@ def echo(body: CreateChat, index: int = 0) -> dict[str, Any]:
     """What is kept of a choice beside its job's request."""
     said = {name: getattr(body, name) for name in ("user", "safety_identifier", "prompt_cache_key")}
     return {"n": body.n, "index": index, **{name: value for name, value in said.items() if value is not None}}
-
-
-def _reasons(model: Any) -> bool:
-    spec = catalogue().get(model) if isinstance(model, str) else None
-    return spec is not None and bool(spec.reasoning_parser)
 
 
 def _format(wanted: PlainText | JsonObject | SchemaFormat) -> PlainText | JsonObject | JsonSchema:

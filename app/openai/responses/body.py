@@ -11,7 +11,7 @@ from app.jobs.errors import RequestInvalid
 from app.jobs.requests import MAX_INPUT_CHARS, MAX_STOP_STRINGS, JobRequest, Message, StopString
 from app.jobs.tools import MAX_TOOLS
 from app.openai import extras
-from app.openai.extras import Extras, Harmless, Routing
+from app.openai.extras import Extras, Harmless, Routing, require_reasoning
 from app.openai.responses import items as items_of
 from app.openai.responses import options
 from app.openai.responses.items import Input
@@ -43,6 +43,8 @@ class Asking(Extras):
     def _served(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
+        if isinstance(reasoning := given.get("reasoning"), dict):
+            require_reasoning(given.get("model"), reasoning.get("effort"), "reasoning.effort")
         readied = {name: ready(given[name]) for name, ready in _READY.items() if name in given}
         return {**given, **readied}
 

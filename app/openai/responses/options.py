@@ -165,7 +165,7 @@ class Reasoning(Option):
     WHERE = "reasoning."
     UNSUPPORTED: ClassVar[Harmless] = {
         "context": ("auto",),
-        "effort": ("medium",),
+        "effort": ("none", "medium"),
         "generate_summary": (),
         "mode": ("standard",),
         "summary": (),

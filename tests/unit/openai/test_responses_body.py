@@ -39,6 +39,7 @@ def test_the_least_that_is_said_is_an_interactive_job():
         ({"service_tier": "priority"}, "service_tier"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"model": "simulated", "reasoning": {"effort": "none"}}, "reasoning.effort"),
         ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
         (
             {"stream": True, "stream_options": {"include_obfuscation": True}},
@@ -67,6 +68,7 @@ def test_what_openai_knows_and_we_do_not_is_refused_by_name(given, param):
     [
         {"text": {"verbosity": "medium"}},
         {"reasoning": {"effort": "medium", "summary": None}},
+        {"model": "smollm2", "reasoning": {"effort": "none"}},
         {"stream": True, "stream_options": {"include_obfuscation": False}},
         {"include": ["reasoning.encrypted_content"]},
         {"tools": [{**TOOL, "strict": None, "defer_loading": False, "allowed_callers": None}]},
