@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     offline_requests_per_minute: int = 600  # of one account, on each web process while Redis is away
 
     # Files
-    file_storage: str = ""  # a folder, or s3://bucket/path (the extra `s3`); empty: `files` of var_dir
+    file_folder: Path | None = None  # that all processes share; without one `files` of var_dir
     max_file_bytes: int = 512 * 1024 * 1024
     max_files: int = 10_000  # of one account; 0 is no limit
     max_file_bytes_kept: int = 50 * 1024**3  # of one account, all its files; 0 is no limit
