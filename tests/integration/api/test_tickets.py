@@ -86,11 +86,11 @@ def test_a_foreign_page_cannot_use_a_ticket_nor_use_it_up(open_page, job, ticket
 
 
 def test_a_page_on_the_list_may_use_a_ticket(open_page, job, ticket, monkeypatch):
-    from app.api import stream
+    from app.api import sockets
     from config.settings import settings
 
     listed = settings().model_copy(update={"allowed_origins": ["https://app.example"]})
-    monkeypatch.setattr(stream, "settings", lambda: listed)
+    monkeypatch.setattr(sockets, "settings", lambda: listed)
     with open_page(f"{job['urls']['stream']}?ticket={ticket}", origin="https://app.example") as ws:
         assert events(ws) == ["job.queued", "job.cancelled"]
 
