@@ -263,23 +263,27 @@ def test_who_waits_too_long_is_told_that_the_engine_is_busy():
         assert isinstance(found, EngineBusy)
 
 
-TOO_COSTLY = {
-    "memory to compile": thing(numbered(1_000, INTEGER), minProperties=2),
-    "time for each token": {"anyOf": [thing({"aaaaaaaa": STRING, f"b{i}": STRING}) for i in range(250)]},
-    "time to read": thing(
-        {f"p{i}": {"type": "number", "minimum": i * 1.23457, "maximum": i * 98_765.43} for i in range(1, 200)}
+TOO_COSTLY = {  # each with the one limit that is tight
+    "memory to compile": (thing(numbered(1_000, INTEGER), minProperties=2), {"memory_bytes": 2**26}),
+    "time for each token": (
+        {"anyOf": [thing({"aaaaaaaa": STRING, f"b{i}": STRING}) for i in range(250)]},
+        {"step_seconds": 0.004},
+    ),
+    "time to read": (
+        thing(
+            {f"p{i}": {"type": "number", "minimum": i * 1.23457, "maximum": i * 98.765} for i in range(1, 300)}
+        ),
+        {"parse_seconds": 0.02},
     ),
 }
 
 
-def test_memory_and_the_time_of_each_step_have_limits_too():
-    tight = GrammarLimits(
-        cpu_seconds=30, wall_seconds=120, memory_bytes=2**26, step_seconds=0.003, parse_seconds=0.02
-    )
-    with guarded(tight) as subject:
-        for what, schema in TOO_COSTLY.items():
-            assert subject.refusal(structure(schema)) == f"This JSON schema takes too much {what}."
-            assert subject.refusal(structure(a_new_good_schema())) is None
+@pytest.mark.parametrize("what", TOO_COSTLY)
+def test_memory_and_the_time_of_each_step_have_limits_too(what):
+    schema, tight = TOO_COSTLY[what]
+    with guarded(GrammarLimits(cpu_seconds=30, wall_seconds=120, **tight)) as subject:
+        assert subject.refusal(structure(schema)) == f"This JSON schema takes too much {what}."
+        assert subject.refusal(structure(a_new_good_schema())) is None
 
 
 def test_a_guard_without_its_process_is_a_dead_engine(tmp_path):
