@@ -56,6 +56,7 @@ MODEL: Final = Shape(
     sdk.Model,
     frozenset({"context_tokens", "max_output_tokens", "description", "engine", "workers", "slots", "tiers"}),
 )
+FILE: Final = Shape("OpenAIFile", sdk.FileObject)
 COUNT: Final = Shape("TokenCountsResource", InputTokenCountResponse)
 
 _ID = r"[^/]+"
@@ -66,10 +67,12 @@ _PLAIN: Final = (
     ("POST /v1/chat/completions", CHAT),
     ("POST /v1/completions", COMPLETION),
     (rf"GET /v1/models/{_ID}", MODEL),
+    (rf"(POST /v1/files|GET /v1/files/{_ID})", FILE),
 )
 _LISTS: Final = (
     (rf"GET /v1/responses/{_ID}/input_items", ITEM),
     ("GET /v1/models", MODEL),
+    ("GET /v1/files", FILE),
 )
 _STREAMS: Final = (
     (rf"(POST /v1/responses|GET /v1/responses/{_ID})", None),
@@ -85,7 +88,7 @@ def faults_of(exchange: Exchange) -> list[str]:
         return _under(what, _faults_of_error(exchange.body))
     if exchange.content_type.startswith("text/event-stream"):
         return _under(what, _faults_of_stream(what, exchange))
-    if exchange.cut:
+    if exchange.cut or exchange.content_type == "application/octet-stream":
         return []
     body = json.loads(exchange.body)
     if exchange.method == "DELETE":

@@ -39,7 +39,7 @@ class FileObject(BaseModel):
     object: Literal["file"] = "file"
     bytes: int
     created_at: int
-    expires_at: int | None
+    expires_at: int | None = Field(None, description="Absent where it never does.")
     filename: str
     purpose: Purpose
     status: Literal["processed"] = "processed"
@@ -239,13 +239,14 @@ def _bytes(digest: str, start: int, end: int) -> Iterator[bytes]:
 
 
 def view(file: StoredFile) -> dict[str, Any]:
-    return {
+    """As `FileObject`; one that never expires has no `expires_at`, which OpenAI's may not be null."""
+    said = {
         "id": file.id,
         "object": "file",
         "bytes": file.bytes,
         "created_at": int(file.created_at.timestamp()),
-        "expires_at": int(file.expires_at.timestamp()) if file.expires_at else None,
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
     }
+    return said if file.expires_at is None else {**said, "expires_at": int(file.expires_at.timestamp())}
