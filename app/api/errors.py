@@ -100,7 +100,6 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     openai.OutputReplaced: 409,
     files.FileNotFound: 404,
     files.FileTooLarge: 413,
-    files.FileInUse: 409,
     files.StorageFull: 403,
     tokens.ContextLengthExceeded: 400,
     tokens.PromptInvalid: 400,

@@ -19,14 +19,6 @@ class FileTooLarge(JobError):
         super().__init__(f"The file is larger than a file may be: {limit} bytes.")
 
 
-class FileInUse(JobError):
-    code = "file_in_use"
-    param = "file_id"
-
-    def __init__(self, file_id: str, user: str) -> None:
-        super().__init__(f"File '{file_id}' is being read by {user}.")
-
-
 class StorageFull(JobError):
     """An account's quota; `what` names it."""
 

@@ -7,7 +7,7 @@ from app.jobs.log import Output
 from app.jobs.states import Status
 from app.openai.responses.body import CreateResponse, echo, to_request
 from app.openai.responses.response import describe
-from tests.unit.openai import contract
+from tests.openai_contract import RESPONSE, faults
 from tests.unit.openai.logs import AT, logprob, make_job
 
 PARTS = (parts_of.reasoning("Hm", 2), parts_of.text("Well"), parts_of.call(0, "c1", "add"))
@@ -47,7 +47,7 @@ def job_of(status, given):
 @pytest.mark.parametrize("output", [Output(), Output("x", parts=PARTS), Output("Hi", (1,), (logprob("Hi"),))])
 def test_every_response_is_openais(status, given, output):
     said = describe(job_of(status, given), output)
-    contract.check_response(said)
+    assert not faults(RESPONSE, said)
 
 
 def test_it_says_again_what_it_was_asked():
