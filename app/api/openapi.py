@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, made from the routes and the shapes that they use, and a page that shows it."""
 
+import json
 import re
 from functools import cache
 from http import HTTPStatus
@@ -61,7 +62,7 @@ def document(app: Flask) -> dict[str, Any]:
     _, definitions = models_json_schema(
         [(shape, "validation") for shape in ordered], ref_template="#/components/schemas/{model}"
     )
-    schemas = definitions["$defs"]
+    schemas = _with_short_names(definitions["$defs"])
     paths: dict[str, Any] = {}
     for path, method, endpoint, route in described:
         paths.setdefault(path, {})[method.lower()] = _operation(path, endpoint, route, schemas)
@@ -78,6 +79,18 @@ def document(app: Flask) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _with_short_names(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Shapes of the same name, which pydantic tells apart by module, by their surface: `ChatTool`."""
+
+    def short(found: re.Match[str]) -> str:
+        *folders, shape = found[0].split("__")
+        surface = next(folder for folder in folders if folder not in {"app", "openai"})
+        return f"{surface.capitalize()}{shape}"
+
+    named: dict[str, Any] = json.loads(re.sub(r"\bapp(?:__[a-z_]+?)+__[A-Z]\w*", short, json.dumps(schemas)))
+    return named
 
 
 def routes(app: Flask) -> list[tuple[str, str, str, Description]]:

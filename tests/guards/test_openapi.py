@@ -121,3 +121,8 @@ def test_the_docs_page_works_without_a_network_and_shows_every_operation(app, sp
     assert not [link for link in links.found if "//" in link]
     for path in spec["paths"]:
         assert path in page.text
+
+
+def test_no_name_of_a_shape_tells_where_our_code_lies(spec):
+    assert not [name for name in spec["components"]["schemas"] if "__" in name]
+    assert not [reference for reference in references(spec) if "__" in reference]
