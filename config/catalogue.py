@@ -23,6 +23,21 @@ class ModelSource(BaseModel):
     gguf: str
 
 
+class Price(BaseModel):
+    """What a million tokens cost, before the price factor of tier and window."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cached: Decimal | None = Field(None, ge=0)  # input that was found in the cache; else as input
+
+    def of(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> Decimal:
+        cached = self.input if self.cached is None else self.cached
+        fresh = (input_tokens - cached_tokens) * self.input
+        return (fresh + cached_tokens * cached + output_tokens * self.output) / 1_000_000
+
+
 class LineLimits(BaseModel):
     """How much may wait in a line: past a limit (the high mark) submissions are refused until what waits has
     fallen to `low_mark` of it. Tokens are prompts plus the most that may be made.
@@ -66,6 +81,7 @@ class ModelSpec(BaseModel):
     reasoning_parser: str = ""
     chat_template: str = ""  # a file in config/templates in place of the model's own
     line: dict[Tier, LineLimits] = {}
+    price: Price | None = None
     source: ModelSource | None = None
     engine_options: dict[str, Any] = {}
 
@@ -100,6 +116,7 @@ class Catalogue(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    currency: str = "USD"
     price_factors: dict[Tier, dict[Window, Decimal]]
     models: dict[str, ModelSpec]
 
@@ -120,6 +137,11 @@ def _catalogue() -> Catalogue:
 
 def catalogue() -> dict[str, ModelSpec]:
     return _catalogue().models
+
+
+def currency() -> str:
+    """That of every price."""
+    return _catalogue().currency
 
 
 def price_factors() -> dict[Tier, dict[Window, Decimal]]:

@@ -79,6 +79,23 @@ class Settings(BaseSettings):
     max_file_bytes_kept: int = 50 * 1024**3  # of one account, all its files; 0 is no limit
     blob_grace_seconds: float = 3600.0  # contents of an upload that never ended are kept this long
 
+    # Batches. A line is a request of its endpoint, in a file of JSONL.
+    max_batch_lines: int = 50_000
+    max_batch_bytes: int = 200 * 1024 * 1024
+    max_line_bytes: int = 2_000_000
+    batch_interval_seconds: float = 0.5  # how often running batches are looked at
+    batch_progress_seconds: float = 2.0  # least time between two progress events of a batch
+
+    # Webhooks
+    webhook_allowed_hosts: list[str] = []  # names, addresses or networks that may be private and plain http
+    webhook_ports: list[int] = [443, 8443]
+    webhook_timeout_seconds: float = 20.0  # of one attempt, from resolving the name to the last byte
+    webhook_endpoint_concurrency: int = 4  # attempts at one endpoint at a time
+    webhook_concurrency: int = 200
+    webhook_disable_after_seconds: float = 5 * 86_400.0  # of nothing but failures
+    webhook_retention_days: int = 30
+    max_webhook_endpoints: int = 50  # of one account; 0 is no limit
+
     # Worker
     model: str = "smollm2"  # which model of the catalogue this worker serves
     slots: int = 0  # 0: what the catalogue says

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import CheckConstraint, DateTime, ForeignKey, LargeBinary, Text, func
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.db import Base
@@ -24,6 +25,9 @@ class Account(Base):
     max_waiting_jobs: Mapped[int | None]  # in one line: a model's tier
     max_waiting_tokens: Mapped[int | None]
     accepts_late_windows: Mapped[bool] = mapped_column(server_default="false")  # else refused at submission
+
+    # Event types of logs that some webhook endpoint of it wants (`app.webhooks.endpoints` writes it).
+    listens_to: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{}")
 
     __table_args__ = (CheckConstraint("weight > 0", name="weight_positive"),)
 

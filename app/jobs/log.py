@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from app.ids import PrefixedId, to_uuid
 from app.jobs.parts import Part
+from app.jobs.states import TERMINAL_EVENT_TYPES
 from app.jobs.tables import Job, JobEvent, JobSegment, pack_ints
 
 # A worker never shows more than this many sequence numbers beyond what is stored: then it waits for Postgres.
@@ -97,20 +98,29 @@ def _json_or_null(value: Any) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
+# Whether webhooks are to be made of an event: the account listens to its type, or it ends a job that names a
+# URL. A batch's lines are told of by their batch alone. Of `jobs` and `accounts`; `:type` is bound.
+IS_DUE: Final = """
+    (jobs.batch_id IS NULL AND :type = ANY(accounts.listens_to)
+        OR jobs.webhook_url IS NOT NULL AND :type = ANY(:ending_types))
+"""
+
 # The next number and the row in one round trip; the caller's row lock makes the number ours.
-_APPEND = text("""
-    INSERT INTO job_events (job_id, seq, first_seq, type, data)
-    SELECT :job_id, stored.seq + 1 + :void, stored.seq + 1, :type, CAST(:data AS jsonb)
+_APPEND = text(f"""
+    INSERT INTO job_events (job_id, seq, first_seq, type, data, is_due)
+    SELECT :job_id, stored.seq + 1 + :void, stored.seq + 1, :type, CAST(:data AS jsonb), {IS_DUE}
     FROM (SELECT coalesce(greatest(
         (SELECT max(seq) FROM job_events WHERE job_id = :job_id),
         (SELECT max(seq) FROM job_segments WHERE job_id = :job_id)
-    ), 0) AS seq) stored
+    ), 0) AS seq) stored, jobs JOIN accounts ON accounts.id = jobs.account_id
+    WHERE jobs.id = :job_id
     RETURNING seq, first_seq, created_at
-""").bindparams(
+""").bindparams(  # noqa: S608 - of our own text
     bindparam("job_id", type_=PrefixedId("job")),
     bindparam("void", type_=BigInteger),
     bindparam("type", type_=Text),
     bindparam("data", type_=Text),
+    bindparam("ending_types", sorted(TERMINAL_EVENT_TYPES), type_=ARRAY(Text)),
 )
 
 

@@ -50,6 +50,7 @@ class Draft:
     is_long: bool = False
     estimated_wait_seconds: float | None = None
     placed_on: str | None = None  # the worker that will be rung for it
+    webhook_url: str | None = None
     spoken: Spoken = Spoken()
 
 
@@ -60,12 +61,12 @@ _SUBMIT = text("""
     WITH job AS (
         INSERT INTO jobs (id, account_id, key_id, kind, model, tier, status, request, metadata, request_hash,
             idempotency_key, session_id, completion_window, price_factor, prompt_tokens, reserved_tokens,
-            is_long, surface, echo, is_stored,
+            is_long, surface, echo, is_stored, webhook_url,
             placed_on, rung_at, estimated_start_at, due_at, expires_at, order_at)
         SELECT :id, :account_id, :key_id, :kind, :model, :tier, :status, CAST(:request AS jsonb),
             CAST(:metadata AS jsonb), :request_hash, :idempotency_key, :session_id, :completion_window,
             :price_factor, :prompt_tokens, :reserved_tokens, :is_long, :surface, CAST(:echo AS jsonb),
-            :is_stored, :placed_on,
+            :is_stored, :webhook_url, :placed_on,
             CASE WHEN :placed_on IS NOT NULL THEN now() END,
             now() + make_interval(secs => :estimated_wait_seconds), times.due_at,
             least(now() + make_interval(secs => :expires_after_seconds), times.due_at),
@@ -80,10 +81,11 @@ _SUBMIT = text("""
                 times.due_at, now())
         FROM (SELECT now() + make_interval(secs => :window_seconds) AS due_at) times
         ON CONFLICT (account_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-        RETURNING id, created_at, order_at, due_at
+        RETURNING id, account_id, created_at, order_at, due_at
     ), event AS (
-        INSERT INTO job_events (job_id, seq, first_seq, type, data)
-        SELECT id, 1, 1, :event_type, '{"attempt": 0}' FROM job
+        INSERT INTO job_events (job_id, seq, first_seq, type, data, is_due)
+        SELECT job.id, 1, 1, :event_type, '{"attempt": 0}', :event_type = ANY(accounts.listens_to)
+        FROM job JOIN accounts ON accounts.id = job.account_id
     )
     SELECT created_at, order_at, due_at FROM job
 """).bindparams(
@@ -102,6 +104,8 @@ _SUBMIT = text("""
             "placed_on",
             "surface",
             "echo",
+            "webhook_url",
+            "event_type",
         )
     ),
     *(
@@ -163,7 +167,7 @@ def submit(session: Session, draft: Draft) -> tuple[Job, bool]:
 
 _STORED_AS_GIVEN = (
     "account_id", "key_id", "kind", "model", "request_hash", "idempotency_key", "session_id", "price_factor",
-    "prompt_tokens", "reserved_tokens", "is_long", "placed_on",
+    "prompt_tokens", "reserved_tokens", "is_long", "placed_on", "webhook_url",
 )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ class Surface(StrEnum):
     RESPONSES = "responses"
     CHAT = "chat"
     COMPLETIONS = "completions"
+    MESSAGES = "messages"  # Anthropic's
 
 
 class PackedInts(TypeDecorator[list[int]]):
@@ -95,6 +96,11 @@ class Job(Base):
         JSONB(none_as_null=True)
     )  # what its surface says of it again
     is_stored: Mapped[bool] = mapped_column(server_default="true")  # else it goes soon after its end
+    webhook_url: Mapped[str | None] = mapped_column(Text)  # told of its end
+    # A line of a batch (`app.batches`): its number there, from 1, and its name.
+    batch_id: Mapped[str | None] = mapped_column(PrefixedId("batch"))
+    line: Mapped[int | None]
+    custom_id: Mapped[str | None] = mapped_column(Text)
 
     attempt: Mapped[int] = mapped_column(server_default="0")
     lost_attempts: Mapped[int] = mapped_column(server_default="0")  # in a row, without progress
@@ -159,7 +165,9 @@ class Job(Base):
         ),
         CheckConstraint("status <> 'in_progress' OR started_at IS NOT NULL", name="started_if_in_progress"),
         CheckConstraint("status <> 'expired' OR started_at IS NULL", name="expired_never_started"),
+        CheckConstraint("num_nonnulls(batch_id, line, custom_id) IN (0, 3)", name="line_whole"),
         Index("jobs_account", "account_id", "id"),
+        Index("jobs_batch", "batch_id", "line", unique=True, postgresql_where=text("batch_id IS NOT NULL")),
         Index(
             "jobs_idempotency",
             "account_id",
@@ -207,7 +215,7 @@ class Job(Base):
 
 
 class JobEvent(Base):
-    """A status change or a rewind. Immutable."""
+    """A status change or a rewind. Immutable but for `is_due`."""
 
     __tablename__ = "job_events"
 
@@ -217,8 +225,12 @@ class JobEvent(Base):
     type: Mapped[str] = mapped_column(Text)
     data: Mapped[dict[str, Any]] = mapped_column(JSONB)
     created_at: Mapped[datetime] = mapped_column(Timestamp, server_default=func.now())
+    is_due: Mapped[bool] = mapped_column(server_default="false")  # to become webhooks
 
-    __table_args__ = (CheckConstraint("0 < first_seq AND first_seq <= seq", name="range_ordered"),)
+    __table_args__ = (
+        CheckConstraint("0 < first_seq AND first_seq <= seq", name="range_ordered"),
+        Index("job_events_due", "created_at", postgresql_where=text("is_due")),
+    )
 
 
 class JobSegment(Base):
