@@ -1,41 +1,30 @@
 """`/v1/jobs/{id}/events`: a job's log as JSON pages, or as server-sent events that follow it to its end."""
 
-import random
-import socket
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-import structlog
-from flask import Response, request
+from flask import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app import clock
-from app.api import draining, following, notices, views, waiting, wire
+from app.api import following, notices, server_sent, views, waiting
 from app.api.auth import account_id, key_hash, protected
-from app.api.bodies import parse, parse_query
+from app.api.bodies import parse_query
 from app.api.describe import describe
-from app.api.errors import KeyMissing
 from app.db import transaction
-from app.jobs.errors import JobNotFound
 from app.jobs.log import REWIND, last_seq
 from app.jobs.queries import get_job
 from app.jobs.states import Status
 from app.streams import channel
-from app.streams.frames import DELTA, Frame
+from app.streams.frames import DELTA
 from config.settings import settings
-
-log = structlog.get_logger(__name__)
 
 blueprint = protected("events")
 
 EVENT_TYPES: Final = (*(status.event_type for status in Status), DELTA, REWIND)
 
-Cursor = Annotated[int, Field(ge=0, le=2**62, description="The last sequence number that you have.")]
-
 
 class EventsQuery(BaseModel):
-    after: Cursor = 0
+    after: following.Cursor = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = 500
     wait: float | None = Field(None, ge=0, le=settings().max_wait_seconds, description="Long-poll, seconds.")
 
@@ -88,16 +77,9 @@ class EventPage(BaseModel):
     media_types=("application/json", "text/event-stream"),
 )
 def show(job_id: str) -> Response:
-    if request.accept_mimetypes.best_match(["application/json", "text/event-stream"]) == "text/event-stream":
-        return _stream(job_id, _cursor())
+    if server_sent.is_wanted():
+        return _stream(job_id, server_sent.position())
     return _page(job_id, parse_query(EventsQuery))
-
-
-def _cursor() -> int:
-    """`Last-Event-ID` wins: a browser repeats the URL, `after` included, when it connects again."""
-    last = request.headers.get("Last-Event-ID")
-    values = {"after": last} if last else {"after": request.args.get("after", "0")}
-    return parse(EventsQuery, values).after
 
 
 def _look(job_id: str, after: int) -> tuple[Status, bool]:
@@ -129,51 +111,4 @@ def _page(job_id: str, query: EventsQuery) -> Response:
 def _stream(job_id: str, after: int) -> Response:
     if _look(job_id, after)[1]:
         return Response(status=204)
-    following.require_place()
-    sock = wire.of_request(request.environ)
-    if sock is not None:
-        wire.prepare(sock)
-    response = Response(_server_sent(job_id, after, key_hash(), sock), mimetype="text/event-stream")
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["X-Accel-Buffering"] = "no"
-    return response
-
-
-def _server_sent(job_id: str, after: int, key: bytes, sock: socket.socket | None) -> Iterator[bytes]:
-    yield b": following\n\n"
-    for piece in _pieces(job_id, after, key):
-        if sock is not None and not wire.takes(sock, piece):
-            log.info("follower.dropped", job_id=job_id)
-            wire.hang_up(sock)
-            return
-        if piece:
-            yield piece
-    if draining.has_begun():
-        # Not all of them at once.
-        yield b": this server stops; connect again\nretry: %d\n\n" % random.randint(200, 2000)  # noqa: S311 - guards nothing
-    if sock is not None:
-        wire.release(sock)
-
-
-def _pieces(job_id: str, after: int, key: bytes) -> Iterator[bytes]:
-    """The stream in pieces that fit a socket's buffer, empty ones where nothing came for a second."""
-    quiet_since = clock.monotonic()
-    try:
-        for batch in following.batches(job_id, after, key):
-            chunk = b"".join(map(_event, batch))
-            del batch
-            if not chunk and clock.monotonic() - quiet_since >= settings().ping_seconds:
-                chunk = b": ping\n\n"
-            if chunk:
-                quiet_since = clock.monotonic()
-            yield from wire.pieces(chunk)
-            del chunk
-    except (JobNotFound, KeyMissing) as error:
-        log.info("follower.ended", job_id=job_id, why=error.code)
-
-
-def _event(frame: Frame) -> bytes:
-    if not frame.seq:
-        # Not of the log: without an id, a browser goes on after the last that had one.
-        return b"event: %s\ndata: %s\n\n" % (frame.type.encode(), frame.body)
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (frame.seq, frame.type.encode(), frame.body)
+    return server_sent.answer(job_id, following.batches(job_id, after, key_hash()))

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Annotated, Final
 
 import structlog
+from pydantic import Field
 
 from app import clock
 from app.api import auth, draining, notices
@@ -18,6 +19,9 @@ from app.streams.frames import Frame
 from config.settings import settings
 
 log = structlog.get_logger(__name__)
+
+# Where in a log to go on.
+Cursor = Annotated[int, Field(ge=0, le=2**62, description="The last sequence number that you have.")]
 
 # How soon a follower notices that its client left or that this server stops.
 TICK_SECONDS: Final = 1.0

@@ -20,7 +20,6 @@ from app.api.auth import account_id, key_hash, public, require_key
 from app.api.bodies import parse
 from app.api.describe import describe
 from app.api.errors import KeyMissing, envelope
-from app.api.events import Cursor
 from app.api.sockets import TICKET_PROTOCOL, FollowerSocket
 from app.db import transaction
 from app.jobs.errors import JobNotFound
@@ -38,7 +37,7 @@ blueprint = public("stream")
 
 
 class StreamQuery(BaseModel):
-    after: Cursor = 0
+    after: following.Cursor = 0
     ticket: str | None = Field(None, description="In place of a key: see `POST /v1/stream-tickets`.")
 
 
