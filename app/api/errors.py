@@ -16,6 +16,7 @@ from app.jobs import errors as jobs
 from app.openai import errors as openai
 from app.redis import RedisError
 from app.tokens import errors as tokens
+from app.webhooks import errors as webhooks
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +92,7 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     jobs.RequestInvalid: 400,
     jobs.IdempotencyConflict: 409,
     jobs.JobActive: 409,
+    jobs.JobInBatch: 409,
     jobs.IllegalTransition: 409,
     openai.Unsupported: 400,
     openai.ResponseNotFound: 404,
@@ -101,6 +103,7 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     files.FileNotFound: 404,
     files.FileTooLarge: 413,
     files.StorageFull: 403,
+    files.StorageUnavailable: 503,
     tokens.ContextLengthExceeded: 400,
     tokens.PromptInvalid: 400,
     gate.Refused: 429,
@@ -108,6 +111,14 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     gate.LineFull: 429,
     gate.WindowUnmeetable: 429,
     gate.LineDraining: 503,
+    webhooks.UrlRefused: 400,
+    webhooks.SecretMissing: 400,
+    webhooks.EventTypeUnknown: 400,
+    webhooks.EndpointNotFound: 404,
+    webhooks.EndpointDisabled: 409,
+    webhooks.TooManyEndpoints: 403,
+    webhooks.DeliveryNotFound: 404,
+    webhooks.MessageNotFound: 404,
 }
 _TYPE_BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
