@@ -2,9 +2,10 @@
 know the database.
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -45,8 +46,36 @@ class Api:
         headers: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         """The answer's JSON object."""
-        try:
+        with self._plainly():
             answer = self._http.request(method, self.url + path, json=body, params=params, headers=headers)
+        return self._object(answer)
+
+    def upload(self, file: IO[bytes], name: str, **fields: str) -> dict[str, Any]:
+        """Store a file; returns what the API says of it. It is read as it is sent."""
+        with self._plainly():
+            answer = self._http.post(f"{self.url}/v1/files", data=fields, files={"file": (name, file)})
+        return self._object(answer)
+
+    def download(self, path: str) -> Iterator[bytes]:
+        """An answer of any size, as it comes."""
+        with self._plainly(), self._http.stream("GET", self.url + path) as answer:
+            if not answer.is_success:
+                raise self.refusal(answer.status_code, answer.read())
+            yield from answer.iter_bytes()
+
+    def _object(self, answer: httpx.Response) -> dict[str, Any]:
+        if not answer.is_success:
+            raise self.refusal(answer.status_code, answer.content)
+        found = _json_object(answer.content)
+        if found is None:
+            raise CommandFailed(f"What answers at {self.url} is not Longhaul.")
+        return found
+
+    @contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """What goes wrong with a request, as a sentence."""
+        try:
+            yield
         except httpx.ConnectError:
             raise Unreachable(
                 f"No Longhaul answers at {self.url}. Start one with `longhaul up`, "
@@ -60,21 +89,15 @@ class Api:
             raise Unreachable(f"The connection to {self.url} broke: {error}.") from None
         except UnicodeEncodeError:
             raise CommandFailed("An idempotency key is of ASCII characters.") from None
-        if not answer.is_success:
-            raise self.refusal(answer.status_code, answer.content)
-        found = _json_object(answer.content)
-        if found is None:
-            raise CommandFailed(f"What answers at {self.url} is not Longhaul.")
-        return found
 
     def job(self, job_id: str) -> dict[str, Any]:
         return self.call("GET", job_path(job_id))
 
-    def stream(self, job_id: str, after: int) -> AbstractContextManager[Connection]:
-        """A WebSocket with the job's events after `after`. Raises what `websockets` raises."""
+    def stream(self, path: str, after: int) -> AbstractContextManager[Connection]:
+        """A WebSocket with the events after `after` of a job or batch. Raises what `websockets` raises."""
         scheme, _, rest = self.url.partition("://")
         return connect_socket(
-            f"{'wss' if scheme == 'https' else 'ws'}://{rest}{job_path(job_id)}/stream?after={after}",
+            f"{'wss' if scheme == 'https' else 'ws'}://{rest}{path}/stream?after={after}",
             additional_headers=self._headers,
             compression=None,
             open_timeout=OPEN_SECONDS,
@@ -98,10 +121,18 @@ class Api:
 
 
 def job_path(job_id: str) -> str:
-    """Raises `CommandFailed` for what cannot be an id, so that nothing else than a job is ever asked for."""
-    if not job_id.isascii() or not job_id.replace("_", "").isalnum():
-        raise CommandFailed(f"No job with id {job_id!r}.")
-    return f"/v1/jobs/{job_id}"
+    return f"/v1/jobs/{_safe(job_id, 'job')}"
+
+
+def batch_path(batch_id: str) -> str:
+    return f"/v1/batches/{_safe(batch_id, 'batch')}"
+
+
+def _safe(public_id: str, kind: str) -> str:
+    """Raises `CommandFailed` for what cannot be an id, so that nothing else is ever asked for."""
+    if not public_id.isascii() or not public_id.replace("_", "").isalnum():
+        raise CommandFailed(f"No {kind} with id {public_id!r}.")
+    return public_id
 
 
 def connect(url: str | None, key: str | None) -> Api:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from app import clock
 from app.cli.client import Api
 from app.cli.errors import CommandFailed, Unreachable
-from app.cli.following import Follower
+from app.cli.following import Follower, the_job
 from app.cli.paper import Paper, Transcript, paper_for
 from app.cli.progress import Progress
 from app.jobs.states import TERMINAL_EVENT_TYPES, Status
@@ -34,7 +34,7 @@ class _Watch:
     def __init__(self, api: Api, job: dict[str, Any], after: int, submitted_at: float | None) -> None:
         self._api = api
         self._id: str = job["id"]
-        self._follower = Follower(api, self._id, after)
+        self._follower = Follower(api, the_job(self._id), after)
         began_at = submitted_at or _monotonic(datetime.fromtimestamp(job["created_at"], UTC))
         self._progress = Progress(clock.monotonic, began_at, status=job["status"])
         self._is_ours = submitted_at is not None

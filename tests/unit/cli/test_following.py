@@ -5,7 +5,7 @@ import pytest
 from app.cli import following
 from app.cli.client import Api
 from app.cli.errors import CommandFailed
-from app.cli.following import Follower
+from app.cli.following import Follower, the_job
 from tests.unit.cli.conftest import CUT, JOB_ID, delta, status
 
 ENDED = {"id": JOB_ID, "status": "completed", "created_at": 0, "last_seq": 4, "usage": {"output_tokens": 2}}
@@ -17,7 +17,7 @@ def _quick(monkeypatch):
 
 
 def follow(script, after=0):
-    follower = Follower(Api(script.url, "secret"), JOB_ID, after)
+    follower = Follower(Api(script.url, "secret"), the_job(JOB_ID), after)
     return [event for event in follower if event is not None], follower
 
 
