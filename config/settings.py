@@ -74,6 +74,10 @@ class Settings(BaseSettings):
 
     # Files
     file_folder: Path | None = None  # that all processes share; without one `files` of var_dir
+    file_bucket: str = ""  # of S3, in place of a folder; credentials come from AWS's own environment
+    file_prefix: str = ""  # of names in it
+    file_endpoint_url: str = ""  # of what speaks like S3
+    file_region: str = ""
     max_file_bytes: int = 512 * 1024 * 1024
     max_files: int = 10_000  # of one account; 0 is no limit
     max_file_bytes_kept: int = 50 * 1024**3  # of one account, all its files; 0 is no limit

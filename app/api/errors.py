@@ -109,6 +109,7 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     gate.Refused: 429,
     gate.RateLimited: 429,
     gate.LineFull: 429,
+    gate.AccountFull: 429,
     gate.WindowUnmeetable: 429,
     gate.LineDraining: 503,
     webhooks.UrlRefused: 400,

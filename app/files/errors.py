@@ -27,3 +27,12 @@ class StorageFull(JobError):
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"Your account may keep {limit} {what}; delete some first.")
+
+
+class StorageUnavailable(JobError, OSError):
+    """Where contents are cannot be reached, or fails. Like any server that is away, it is an `OSError`."""
+
+    code = "storage_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("The storage of files cannot be reached right now.")

@@ -1,55 +1,37 @@
-"""Where contents are: a folder that every web and background process reaches, each content under its digest. It
-knows no file's name or owner, and never holds a content in memory.
+"""Where contents are, each under its digest: what a folder and a bucket share, and which of the two it is. It
+knows no file's name or owner.
 """
 
-import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Protocol
 
+from app.files.folder import Folder
 from config.settings import settings
 
-CHUNK_BYTES: Final = 1 << 18
 
-
-class Storage:
-    """Safe from any thread."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
+class Storage(Protocol):
+    """Safe from any thread; never holds a content in memory."""
 
     def put(self, digest: str, local: Path) -> None:
         """Copy a local file's content. What is there already is the same."""
-        path = self._path(digest)
-        if path.exists():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Under another name first: nobody may find half a content.
-        partial = path.with_name(f"{digest}.{local.name}")
-        try:
-            shutil.copyfile(local, partial)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
 
     def read(self, digest: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` to before `end`, in chunks. Raises `FileNotFoundError`."""
-        with self._path(digest).open("rb") as content:
-            content.seek(start)
-            left = None if end is None else end - start
-            while chunk := content.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)):
-                left = None if left is None else left - len(chunk)
-                yield chunk
 
     def delete(self, digest: str) -> None:
-        self._path(digest).unlink(missing_ok=True)
-
-    def _path(self, digest: str) -> Path:
-        return self._root / digest[:2] / digest
+        """Also where there is none."""
 
 
 @cache
 def storage() -> Storage:
     """That of this installation."""
-    return Storage(settings().file_folder or settings().var_dir / "files")
+    chosen = settings()
+    if chosen.file_bucket:
+        from app.files.bucket import Bucket, connect  # noqa: PLC0415 - its library is an extra
+
+        return Bucket(
+            connect(chosen.file_endpoint_url, chosen.file_region), chosen.file_bucket, chosen.file_prefix
+        )
+    return Folder(chosen.file_folder or chosen.var_dir / "files")
