@@ -26,6 +26,13 @@ ROOM_SECONDS: Final = 10  # interactive jobs still ring for so long when the dis
 SWEEP_COUNT: Final = 20  # expired reservations that one admission gives back
 CHUNK: Final = 500  # what one script call takes on, so that nobody waits long behind it
 
+_NO_RATES: Final = {
+    "requests_per_minute": 0,
+    "key_requests_per_minute": 0,
+    "tokens_per_minute": 0,
+    "key_tokens_per_minute": 0,
+}
+
 Item = TypeVar("Item")
 
 
@@ -41,6 +48,20 @@ class Entry:
     window: Window
     tokens: int
     is_long: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkEntry:
+    """Batch jobs of one model that want to join together, all or none; `tokens` are those of all. They are free
+    of rates: what bounds them is how much of the account may wait.
+    """
+
+    account_id: str
+    model: str
+    window: Window
+    jobs: int
+    tokens: int
     limits: Limits = field(default_factory=Limits)
 
 
@@ -109,25 +130,52 @@ class Used:
 def ask(redis: Redis, entry: Entry) -> tuple[Admission, Refused | None]:
     """The admission and, if it is refused, why; the rates hold in both cases. Raises `RedisError`."""
     asked = {
+        **_line_of(entry.account_id, entry.model, entry.tier, entry.window),
         "job": entry.job_id,
-        "account": entry.account_id,
+        "jobs": 1,
         "key": entry.key_id or "",
-        "model": entry.model,
-        "tier": entry.tier,
-        "window": entry.window,
-        "window_seconds": entry.window.seconds or 0,
-        "windows_before": _up_to(entry.window),
         "tokens": entry.tokens,
         "wants_place": entry.tier is Tier.INTERACTIVE and not entry.is_long,
         "limits": _of_key(entry.limits, entry.key_id),
-        "lines": _line_limits(entry.model),
-        "reservation_seconds": settings().reservation_seconds,
-        "sweep": SWEEP_COUNT,
     }
     answer: dict[str, Any] = orjson.loads(run(redis, "admit", orjson.dumps(asked)))
     ahead = Ahead(int(answer.get("jobs", 0)), int(answer.get("tokens", 0)))
     admission = Admission(answer.get("worker"), answer.get("wait"), ahead, _rates(answer["rates"]))
     return admission, refusal(answer, entry.model, entry.tier, entry.window) if "why" in answer else None
+
+
+def _line_of(account_id: str, model: str, tier: Tier, window: Window) -> dict[str, Any]:
+    return {
+        "account": account_id,
+        "model": model,
+        "tier": tier,
+        "window": window,
+        "window_seconds": window.seconds or 0,
+        "windows_before": _up_to(window),
+        "lines": _line_limits(model),
+        "reservation_seconds": settings().reservation_seconds,
+        "sweep": SWEEP_COUNT,
+    }
+
+
+def admit_bulk(redis: Redis, entry: BulkEntry) -> Refused | None:
+    """Why they may not join; None: they have. Raises `RedisError`."""
+    asked = {
+        **_line_of(entry.account_id, entry.model, Tier.BATCH, entry.window),
+        "jobs": entry.jobs,
+        "key": "",
+        "tokens": entry.tokens,
+        "wants_place": False,
+        "limits": {**asdict(entry.limits), **_NO_RATES},
+    }
+    answer: dict[str, Any] = orjson.loads(run(redis, "admit", orjson.dumps(asked)))
+    return refusal(answer, entry.model, Tier.BATCH, entry.window, "batch") if "why" in answer else None
+
+
+def release_bulk(redis: Redis, entry: BulkEntry) -> None:
+    """As if they never came."""
+    where = (entry.model, Tier.BATCH.value, entry.account_id, entry.window.value)
+    run(redis, "release_bulk", *where, entry.jobs, entry.tokens)
 
 
 def admit(redis: Redis, entry: Entry) -> Admission:

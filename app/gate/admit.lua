@@ -1,5 +1,6 @@
--- May this job join the line? Nothing but the line's marks changes unless it may. ARGV[1] is the entry, as JSON;
--- so is the answer: `why` says what is in the way, else `worker` has a place for it.
+-- May this job, or may these jobs together, join the line? Nothing but the line's marks changes unless they may.
+-- ARGV[1] is the entry, as JSON, `tokens` being those of all; so is the answer: `why` says what is in the way, else
+-- `worker` has a place for it.
 
 local entry = cjson.decode(ARGV[1])
 local limits = entry.limits
@@ -68,8 +69,8 @@ local function refuse_account(what, limit, own, cost, rate)
     local seconds = rate and (own + cost - limit) * turns / rate
     return refuse('account_full', {what = what, limit = limit, own = own, cost = cost, retry = seconds})
 end
-if limits.max_waiting_jobs > 0 and own_jobs + 1 > limits.max_waiting_jobs then
-    return refuse_account('jobs', limits.max_waiting_jobs, own_jobs, 1, line.jobs_per_second)
+if limits.max_waiting_jobs > 0 and own_jobs + entry.jobs > limits.max_waiting_jobs then
+    return refuse_account('jobs', limits.max_waiting_jobs, own_jobs, entry.jobs, line.jobs_per_second)
 end
 if limits.max_waiting_tokens > 0 and own_tokens + entry.tokens > limits.max_waiting_tokens then
     return refuse_account('tokens', limits.max_waiting_tokens, own_tokens, entry.tokens, line.tokens_per_second)
@@ -81,7 +82,10 @@ if entry.window_seconds > 0 and line.tokens_per_second and not limits.accepts_la
         local field = 'tokens:' .. entry.account .. ':' .. window
         own_before = own_before + tonumber(redis.call('HGET', waiting_key(entry.model, entry.tier), field) or 0)
     end
-    local before = math.min(line.tokens, (own_before + entry.tokens) * turns - entry.tokens)
+    -- Of several the last one counts, with the others before it.
+    local last = entry.tokens / entry.jobs
+    local all = line.tokens + entry.tokens - last
+    local before = math.min(all, (own_before + entry.tokens) * turns - last)
     if before / line.tokens_per_second > entry.window_seconds then
         return refuse('window', {wait = before / line.tokens_per_second})
     end
@@ -118,7 +122,7 @@ if entry.wants_place and line.state == 'open' then
     end
 end
 if not worker then
-    join(entry.model, entry.tier, entry.account, entry.window, 1, entry.tokens)
+    join(entry.model, entry.tier, entry.account, entry.window, entry.jobs, entry.tokens)
     if own_jobs == 0 then
         redis.call('HINCRBYFLOAT', line.key, 'weights', limits.weight)
     end

@@ -22,9 +22,13 @@ class RateLimited(Refused):
 
 
 class LineFull(Refused):
-    """The line, or the account's part of it, is past its high mark."""
+    """The line is past its high mark."""
 
     code = "line_full"
+
+
+class AccountFull(LineFull):
+    """The account has as much waiting in the line as it may."""
 
 
 class LineDraining(Refused):

@@ -20,6 +20,7 @@ from config.queues import Tier
 from config.settings import settings
 
 MINUTE: Final = timedelta(minutes=1)
+_HAS_RATES: Final = Job.batch_id.is_(None)  # lines of a batch are free of them
 
 
 def read_lost(session: Session) -> tuple[list[admission.Reservation], list[admission.Used]]:
@@ -36,6 +37,7 @@ def _reservations(session: Session) -> Iterator[admission.Reservation]:
         .outerjoin(ApiKey, ApiKey.id == Job.key_id)
         .where(
             Job.status.in_([Status.QUEUED, Status.IN_PROGRESS]),
+            _HAS_RATES,
             Job.id >= earliest_id("job", lasting_since),
             or_(_tokens_per_minute() > 0, ApiKey.tokens_per_minute > 0),
         )
@@ -60,12 +62,13 @@ def _tokens_per_minute() -> ColumnElement[int]:
 def _used(session: Session) -> Iterator[admission.Used]:
     tokens = (
         select(Usage.account_id, Usage.key_id, Usage.tier, func.sum(Usage.settled_tokens))
-        .where(Usage.is_final, Usage.settled_at > func.now() - MINUTE)
+        .outerjoin(Job, Job.id == Usage.job_id)
+        .where(Usage.is_final, Usage.settled_at > func.now() - MINUTE, _HAS_RATES)
         .group_by(Usage.account_id, Usage.key_id, Usage.tier)
     )
     requests = (
         select(Job.account_id, Job.key_id, Job.tier, func.count())
-        .where(Job.id >= earliest_id("job", clock.now() - MINUTE))
+        .where(Job.id >= earliest_id("job", clock.now() - MINUTE), _HAS_RATES)
         .group_by(Job.account_id, Job.key_id, Job.tier)
     )
     return _joined(session, session.execute(tokens), session.execute(requests))

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.gate.errors import LineDraining, LineFull, RateLimited, Refused, WindowUnmeetable
+from app.gate.errors import AccountFull, LineDraining, LineFull, RateLimited, Refused, WindowUnmeetable
 from app.line.wording import in_words
 from config.queues import Tier, Window
 
@@ -19,8 +19,8 @@ JITTER: Final = 0.3
 Answer = dict[str, Any]
 
 
-def refusal(answer: Answer, model: str, tier: Tier, window: Window) -> Refused:
-    """The error for the answer of `admit.lua`, which has a `why`."""
+def refusal(answer: Answer, model: str, tier: Tier, window: Window, what: str = "job") -> Refused:
+    """The error for the answer of `admit.lua`, which has a `why`; `what` wanted to join."""
     line = f"The {tier} line of '{model}'"
     match answer["why"]:
         case "draining":
@@ -32,9 +32,10 @@ def refusal(answer: Answer, model: str, tier: Tier, window: Window) -> Refused:
             reason = f"batch jobs are refused while the interactive line of '{model}' is long"
             return LineFull(f"{line} is closed for now: {reason}.", _line_seconds(answer))
         case "account_full":
-            return _account_full(answer, line)
+            return _account_full(answer, line, what)
         case "window":
-            now = f"what waits before this job takes about {in_words(answer['wait'])}"
+            before = "this job" if what == "job" else f"the last job of this {what}"
+            now = f"what waits before {before} takes about {in_words(answer['wait'])}"
             return WindowUnmeetable(
                 f"A completion_window of {window} cannot be met: {now}. Choose a longer one."
             )
@@ -42,12 +43,13 @@ def refusal(answer: Answer, model: str, tier: Tier, window: Window) -> Refused:
             return _rate_limited(answer)
 
 
-def _account_full(answer: Answer, line: str) -> LineFull:
+def _account_full(answer: Answer, line: str, who: str) -> AccountFull:
     what, limit, cost = answer["what"], int(answer["limit"]), int(answer["cost"])
     if cost > limit:
-        return LineFull(f"This job needs {cost} {what}; your account may have {limit} waiting in a line.")
+        return AccountFull(f"This {who} needs {cost} {what}; your account may have {limit} waiting in a line.")
     holds = f"your account has {answer['own']:.0f} {what} waiting and may have {limit}"
-    return LineFull(f"{line} takes no more from you: {holds}.", _line_seconds(answer))
+    needs = "" if who == "job" else f"; this {who} needs {cost}"
+    return AccountFull(f"{line} takes no more from you: {holds}{needs}.", _line_seconds(answer))
 
 
 def _rate_limited(answer: Answer) -> RateLimited:
