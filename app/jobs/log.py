@@ -235,7 +235,11 @@ def read_output(session: Session, job: Job) -> Output:
         .where(JobSegment.job_id == job.id, JobSegment.first_seq > job.output_start_seq)
         .order_by(JobSegment.seq)
     )
-    rows = session.execute(statement).all()
+    return assemble(session.execute(statement).all())
+
+
+def assemble(rows: Sequence[Any]) -> Output:
+    """The output whose segments these are, in order."""
     return Output(
         "".join(row.text for row in rows),
         tuple(token for row in rows for token in row.token_ids),

@@ -3,15 +3,19 @@ The rows of a job add up to the usage that it shows; the one that ends the job i
 Reading and booking it is `app.line.booking`'s.
 """
 
-from sqlalchemy import bindparam, text, update
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import ARRAY, bindparam, text, update
+from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.orm import Session
 
-from app.ids import PrefixedId
+from app.ids import PrefixedId, to_uuid
 from app.jobs.tables import Job, Usage
 
 # An attempt used what the job has now and no earlier attempt was charged for. A job that ends while it waits
 # has its last attempt's row already: that becomes the final one.
-_RECORD = text("""
+_RECORD_WHERE: Final = """
     INSERT INTO usage (job_id, attempt, account_id, key_id, model, tier, completion_window, price_factor,
         input_tokens, cached_tokens, output_tokens, is_final, reserved_tokens, settled_tokens, settled_at,
         charged_tokens, run_seconds, wait_seconds, estimated_wait_seconds)
@@ -33,16 +37,27 @@ _RECORD = text("""
             SELECT coalesce(sum(octet_length(token_ids)) / 4, 0) AS output_tokens FROM job_segments
             WHERE job_id = job.id AND attempt = job.attempt AND first_seq > job.output_start_seq
         ) made
-    WHERE job.id = :job_id
+    WHERE {which}
     ON CONFLICT (job_id, attempt) DO UPDATE SET is_final = EXCLUDED.is_final,
         settled_tokens = EXCLUDED.settled_tokens, settled_at = EXCLUDED.settled_at,
         charged_tokens = EXCLUDED.charged_tokens, is_booked = false
-""").bindparams(bindparam("job_id", type_=PrefixedId("job")))
+"""
+_RECORD: Final = text(_RECORD_WHERE.format(which="job.id = :job_id")).bindparams(
+    bindparam("job_id", type_=PrefixedId("job"))
+)
+_RECORD_MANY: Final = text(_RECORD_WHERE.format(which="job.id = ANY(:job_ids)")).bindparams(
+    bindparam("job_ids", type_=ARRAY(UUID))
+)
 
 
 def record(session: Session, job: Job) -> None:
     """Call when an attempt, or the job, has ended."""
     session.connection().execute(_RECORD, {"job_id": job.id})
+
+
+def record_many(session: Session, job_ids: Sequence[str]) -> None:
+    """As `record`, for jobs that ended together."""
+    session.connection().execute(_RECORD_MANY, {"job_ids": [to_uuid("job", job_id) for job_id in job_ids]})
 
 
 def void_output(session: Session, job_id: str) -> None:
