@@ -23,8 +23,8 @@ class LineNotFound(BatchError):
     code = "line_not_found"
     param = "line"
 
-    def __init__(self, batch_id: str, line: int) -> None:
-        super().__init__(f"Line {line} of batch '{batch_id}' is no job.")
+    def __init__(self, batch_id: str, line: int | str) -> None:
+        super().__init__(f"Batch '{batch_id}' has no line {line}.")
 
 
 class BatchActive(BatchError):
