@@ -10,6 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from app.api.request_ids import request_id
+from app.batches import errors as batches
 from app.files import errors as files
 from app.gate import errors as gate
 from app.jobs import errors as jobs
@@ -100,6 +101,15 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     openai.PreviousResponseUnusable: 400,
     openai.ItemNotFound: 400,
     openai.OutputReplaced: 409,
+    batches.BatchError: 400,
+    batches.BatchRejected: 400,
+    batches.BatchNotFound: 404,
+    batches.LineNotFound: 404,
+    batches.BatchActive: 409,
+    batches.BatchIdempotencyConflict: 409,
+    batches.NothingToRetry: 400,
+    batches.InputFileNotFound: 404,
+    batches.InputFileInvalid: 400,
     files.FileNotFound: 404,
     files.FileTooLarge: 413,
     files.StorageFull: 403,

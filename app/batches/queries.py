@@ -110,10 +110,10 @@ def get_line(session: Session, batch_id: str, number: int) -> Line:
     return line
 
 
-def read_events(session: Session, batch_id: str, after: int, limit: int) -> Sequence[BatchEvent]:
+def read_events(session: Session, batch_id: str, after: int, limit: int) -> list[BatchEvent]:
     """What the log of a batch has after a number."""
     found = select(BatchEvent).where(BatchEvent.batch_id == batch_id, BatchEvent.seq > after)
-    return session.scalars(found.order_by(BatchEvent.seq).limit(limit)).all()
+    return list(session.scalars(found.order_by(BatchEvent.seq).limit(limit)))
 
 
 def last_seq(session: Session, batch_id: str) -> int:
