@@ -74,7 +74,7 @@ def create(session: Session, caller: Caller, wanted: CreateBatch, key: str | Non
     `RequestInvalid`.
     """
     request_hash = _hash(wanted)
-    if key is not None and (earlier := _find_earlier(session, caller.account_id, key, request_hash)):
+    if key is not None and (earlier := find_earlier(session, caller.account_id, key, request_hash)):
         return earlier, False
     price_factor = _price_factor(wanted)
     file = _input_file(session, caller.account_id, wanted.input_file_id)
@@ -101,7 +101,7 @@ def create(session: Session, caller: Caller, wanted: CreateBatch, key: str | Non
     batch = insert_batch(session, values)
     if batch is None:
         assert key is not None
-        earlier = _find_earlier(session, caller.account_id, key, request_hash)
+        earlier = find_earlier(session, caller.account_id, key, request_hash)
         assert earlier is not None
         return earlier, False
     lifecycle.append_event(session, batch.id, BatchStatus.VALIDATING.event_type, {})
@@ -138,7 +138,8 @@ def _hash(wanted: CreateBatch) -> bytes:
     return hashlib.sha256(said).digest()
 
 
-def _find_earlier(session: Session, account_id: str, key: str, request_hash: bytes) -> Batch | None:
+def find_earlier(session: Session, account_id: str, key: str, request_hash: bytes) -> Batch | None:
+    """The batch that this Idempotency-Key made before. Raises `BatchIdempotencyConflict` for another body."""
     batch = session.scalar(select(Batch).where(Batch.account_id == account_id, Batch.idempotency_key == key))
     if batch is not None and batch.request_hash != request_hash:
         raise BatchIdempotencyConflict(batch.id)

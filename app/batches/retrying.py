@@ -1,0 +1,169 @@
+"""Running again what failed of a batch that has ended: a new batch, whose lines are copies of those that have
+no answer, under their numbers and names. Lines that could not be run stay behind.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import ARRAY, Float, Row, bindparam, select, text
+from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.orm import Session
+
+from app import dispatch
+from app.accounts.limits import Caller
+from app.batches import creating, lifecycle
+from app.batches.counting import ANSWERED, ENDED
+from app.batches.errors import BatchActive, NothingToRetry
+from app.batches.states import BatchStatus
+from app.batches.tables import Batch
+from app.db import call_after_commit
+from app.gate import admission
+from app.gate.admission import BulkEntry
+from app.ids import PrefixedId, new_id, to_uuid
+from app.jobs.errors import ModelNotFound
+from app.jobs.tables import Job
+from app.redis import RedisError, client
+from config.catalogue import catalogue, price_factors
+from config.queues import Tier
+
+log = structlog.get_logger(__name__)
+
+Lines = Sequence[Row[Any]]
+
+_FAILED: Final = select(Job.id, Job.model, Job.prompt_tokens, Job.reserved_tokens).where(ENDED, ~ANSWERED)
+
+
+def retry(session: Session, caller: Caller, batch: Batch, key: str | None) -> Batch:
+    """The new batch, or the one that this Idempotency-Key made. Raises `BatchActive`, `NothingToRetry`,
+    `ModelNotFound`, `BatchIdempotencyConflict`, or `Refused` at the gate.
+    """
+    request_hash = hashlib.sha256(f"retry {batch.id}".encode()).digest()
+    earlier = _find_earlier(session, batch, key, request_hash)
+    if earlier is not None:
+        return earlier
+    if batch.finished_at is None:
+        raise BatchActive(batch.id, batch.status)
+    lines = session.execute(_FAILED.where(Job.batch_id == batch.id).order_by(Job.line)).all()
+    if not lines:
+        raise NothingToRetry(batch.id)
+    new = creating.insert_batch(session, _values(caller, batch, key, request_hash))
+    if new is None:
+        earlier = _find_earlier(session, batch, key, request_hash)
+        assert earlier is not None
+        return earlier
+    _join(_entries(caller, new, lines))
+    return _start(session, new, lines)
+
+
+def _find_earlier(session: Session, batch: Batch, key: str | None, request_hash: bytes) -> Batch | None:
+    return None if key is None else creating.find_earlier(session, batch.account_id, key, request_hash)
+
+
+def _values(caller: Caller, batch: Batch, key: str | None, request_hash: bytes) -> dict[str, Any]:
+    offered = price_factors()[Tier.BATCH]
+    same = {name: getattr(batch, name) for name in _SAME}
+    return {
+        **same,
+        "id": new_id("batch"),
+        "key_id": caller.key_id,
+        "status": BatchStatus.VALIDATING,
+        "price_factor": offered.get(batch.completion_window, batch.price_factor),
+        "retry_of": batch.id,
+        "idempotency_key": key,
+        "request_hash": request_hash,
+    }
+
+
+_SAME: Final = (
+    "account_id", "endpoint", "input_file_id", "input_digest", "completion_window", "on_invalid", "labels",
+    "webhook_url", "output_expires_after_seconds",
+)  # fmt: skip
+
+
+def _entries(caller: Caller, batch: Batch, lines: Lines) -> list[BulkEntry]:
+    """What is to be let in, by model. Raises `ModelNotFound` for one that is gone."""
+    models = sorted({line.model for line in lines})
+    for model in models:
+        if model not in catalogue():
+            raise ModelNotFound(model, list(catalogue()))
+    tokens = {model: [line.reserved_tokens for line in lines if line.model == model] for model in models}
+    return [
+        BulkEntry(
+            batch.account_id,
+            model,
+            batch.completion_window,
+            len(reserved),
+            sum(reserved),
+            caller.limits[Tier.BATCH],
+        )
+        for model, reserved in tokens.items()
+    ]
+
+
+def _join(entries: Sequence[BulkEntry]) -> None:
+    """Raises `Refused`. What fails later is put right when the lines are measured."""
+    try:
+        for number, entry in enumerate(entries):
+            if refused := admission.admit_bulk(client(), entry):
+                for joined in entries[:number]:
+                    admission.release_bulk(client(), joined)
+                raise refused
+    except (RedisError, OSError) as error:
+        log.warning("retry.gate_away", error=str(error))
+
+
+def _start(session: Session, batch: Batch, lines: Lines) -> Batch:
+    lifecycle.append_event(session, batch.id, BatchStatus.VALIDATING.event_type, {})
+    session.execute(_UNHURRIED)
+    values = {
+        "batch_id": batch.id,
+        "key_id": batch.key_id,
+        "price_factor": batch.price_factor,
+        "window_seconds": batch.completion_window.seconds,
+        "old_ids": [to_uuid("job", line.id) for line in lines],
+        "new_ids": [to_uuid("job", new_id("job")) for _ in lines],
+    }
+    session.connection().execute(_COPY, values)
+    models = {line.model for line in lines}
+    started = lifecycle.advance(
+        session,
+        batch.id,
+        {BatchStatus.VALIDATING},
+        BatchStatus.IN_PROGRESS,
+        {
+            "total": len(lines),
+            "model": models.pop() if len(models) == 1 else None,
+            "prompt_tokens": sum(line.prompt_tokens for line in lines),
+            "reserved_tokens": sum(line.reserved_tokens for line in lines),
+        },
+    )
+    assert started is not None
+    call_after_commit(session, dispatch.wake)
+    return started
+
+
+_UNHURRIED: Final = text("SET LOCAL statement_timeout = '5min'")
+_COPY: Final = text("""
+    WITH job AS (
+        INSERT INTO jobs (id, account_id, key_id, kind, model, tier, status, request, metadata, request_hash,
+            session_id, completion_window, price_factor, prompt_tokens, reserved_tokens, is_long, surface, echo,
+            is_stored, webhook_url, batch_id, line, custom_id, due_at, expires_at, order_at)
+        SELECT chosen.new_id, job.account_id, :key_id, job.kind, job.model, job.tier, 'queued', job.request,
+            job.metadata, job.request_hash, job.session_id, job.completion_window, :price_factor,
+            job.prompt_tokens, job.reserved_tokens, job.is_long, job.surface, job.echo, job.is_stored,
+            job.webhook_url, :batch_id, job.line, job.custom_id, due.at, due.at, coalesce(due.at, now())
+        FROM unnest(:old_ids, :new_ids) AS chosen(old_id, new_id) JOIN jobs job ON job.id = chosen.old_id,
+            (SELECT now() + make_interval(secs => :window_seconds) AS at) due
+        RETURNING id
+    )
+    INSERT INTO job_events (job_id, seq, first_seq, type, data)
+    SELECT id, 1, 1, 'job.queued', '{"attempt": 0}' FROM job
+""").bindparams(
+    bindparam("batch_id", type_=PrefixedId("batch")),
+    bindparam("key_id", type_=PrefixedId("key")),
+    bindparam("window_seconds", type_=Float),
+    bindparam("old_ids", type_=ARRAY(UUID)),
+    bindparam("new_ids", type_=ARRAY(UUID)),
+)
