@@ -1,18 +1,15 @@
-"""Joining the line, between a parsed body and its answer: what was submitted before is attached to, what the
-model cannot do is refused, the gate lets in, the job is stored, its worker is rung. It knows no status code.
+"""Joining the line, between a parsed body and its answer: what was submitted before is attached to, the gate
+lets in, the job is stored, its worker is rung. It knows no status code.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Final
 
-import orjson
 import structlog
 from flask import Response, after_this_request, request
 
-from app import dispatch, tokens
+from app import dispatch, drafting
 from app.accounts.limits import Caller
 from app.api import auth
 from app.api.errors import BodyInvalid
@@ -21,15 +18,12 @@ from app.db import transaction
 from app.gate import admission
 from app.gate.admission import Admission, Entry
 from app.gate.offline import Breaker, LocalBound
-from app.ids import new_id
 from app.jobs import submission
-from app.jobs.errors import ModelNotFound, RequestInvalid
 from app.jobs.requests import JobRequest
 from app.jobs.submission import Spoken
-from app.jobs.tables import Job, Surface
+from app.jobs.tables import Job
 from app.line.estimates import Ahead
 from app.redis import RedisError, quick_client
-from config.catalogue import ModelSpec, catalogue, price_factors
 from config.settings import settings
 
 log = structlog.get_logger(__name__)
@@ -70,48 +64,13 @@ def submit(
     `app.tokens.errors` and `app.gate.errors` have for it.
     """
     caller = auth.caller()
-    body = _resolved(wanted)
-    # Over what the client said, so that a new default of ours does not turn a repetition into a conflict.
-    said = body if spoken.surface is Surface.JOBS else [spoken.surface, spoken.echo, body]
-    request_hash = hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).digest()
+    request_hash = drafting.hash_of(wanted, spoken)
     if idempotency_key is not None and (job := _earlier(caller, idempotency_key, request_hash)):
         return Joined(job, is_new=False)
-    spec = model(wanted.model)
-    if wanted.tool_use and not spec.tool_parser:
-        raise RequestInvalid("tools", f"'{spec.name}' calls no tools.")
-    prompt_tokens = tokens.count(spec, wanted.prompt)
-    output_tokens = _output_limit(wanted, spec, prompt_tokens)
-    draft = submission.Draft(
-        job_id=job_id or new_id("job"),
-        account_id=caller.account_id,
-        key_id=caller.key_id,
-        kind=wanted.kind,
-        model=wanted.model,
-        tier=wanted.effective_tier,
-        request={**body, "max_output_tokens": output_tokens},
-        metadata=wanted.metadata,
-        request_hash=request_hash,
-        idempotency_key=idempotency_key,
-        expires_after_seconds=wanted.expires_after_seconds,
-        session_id=wanted.session_id,
-        completion_window=wanted.effective_window,
-        price_factor=_price_factor(wanted),
-        prompt_tokens=prompt_tokens,
-        reserved_tokens=prompt_tokens + output_tokens,
-        is_long=prompt_tokens > spec.long_prompt_tokens,
-        spoken=spoken,
+    draft = drafting.draft(
+        wanted, caller, spoken, request_hash=request_hash, idempotency_key=idempotency_key, job_id=job_id
     )
     return _join(draft, caller)
-
-
-def _resolved(wanted: JobRequest) -> dict[str, object]:
-    """The body with the tier and window that it means, said or not."""
-    body = wanted.model_dump(mode="json", by_alias=True)
-    return {
-        **body,
-        "tier": wanted.effective_tier.value,
-        "completion_window": wanted.effective_window.value,
-    }
 
 
 def _earlier(caller: Caller, idempotency_key: str, request_hash: bytes) -> Job | None:
@@ -189,36 +148,3 @@ def _entry(draft: submission.Draft, caller: Caller) -> Entry:
         is_long=draft.is_long,
         limits=caller.limits[draft.tier],
     )
-
-
-def model(name: str) -> ModelSpec:
-    """Raises `ModelNotFound`."""
-    spec = catalogue().get(name)
-    if spec is None:
-        raise ModelNotFound(name, list(catalogue()))
-    return spec
-
-
-def _output_limit(wanted: JobRequest, spec: ModelSpec, prompt_tokens: int) -> int:
-    """How much the job may make: what the client says, else the usual as far as there is room."""
-    for param, value in (
-        ("max_output_tokens", wanted.max_output_tokens),
-        ("min_output_tokens", wanted.min_output_tokens),
-    ):
-        if value is not None and value > spec.max_output_tokens:
-            most = f"'{spec.name}' makes at most {spec.max_output_tokens}"
-            raise RequestInvalid(param, f"'{param}' is {value}; {most}.")
-    tokens.check(spec, prompt_tokens, wanted.max_output_tokens or wanted.min_output_tokens or None)
-    usual = max(spec.default_output_tokens, wanted.min_output_tokens)
-    room = min(spec.max_output_tokens, spec.context_tokens - prompt_tokens)
-    return wanted.max_output_tokens or min(usual, room)
-
-
-def _price_factor(wanted: JobRequest) -> Decimal:
-    offered = price_factors().get(wanted.effective_tier, {})
-    if wanted.effective_window not in offered:
-        tier, names = wanted.effective_tier, ", ".join(offered)
-        raise RequestInvalid(
-            "completion_window", f"The {tier} tier offers no {wanted.effective_window} window, but: {names}."
-        )
-    return offered[wanted.effective_window]

@@ -1,7 +1,5 @@
 """A job as clients see it. The shapes double as the schemas of the OpenAPI document."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Literal
 
 import structlog
@@ -11,14 +9,12 @@ from app import clock
 from app.api import serving
 from app.api.errors import DATABASE_AWAY
 from app.jobs.log import Output
-from app.jobs.moves import error, incomplete_details, usage_of
-from app.jobs.parts import Part
 from app.jobs.states import Status
 from app.jobs.tables import Job
 from app.line.estimates import Ahead, Place
 from app.line.tables import LineState
 from app.line.wording import in_words, standing
-from app.openai.fold import fold
+from app.surfaces import native
 from config.queues import Tier, Window
 
 log = structlog.get_logger(__name__)
@@ -97,6 +93,19 @@ class Waiting(BaseModel):
     message: str
 
 
+class JobLine(BaseModel):
+    """Where it stands in its batch."""
+
+    id: str
+    line: int
+    custom_id: str
+
+
+class Cost(BaseModel):
+    amount: str = Field(description="A decimal number.")
+    currency: str
+
+
 class JobView(JobAccepted):
     kind: str
     session_id: str | None
@@ -111,8 +120,11 @@ class JobView(JobAccepted):
     expires_at: int | None
     cancel_requested_at: int | None
     metadata: dict[str, str]
+    webhook_url: str | None
+    batch: JobLine | None
     output: JobOutput | None = Field(description="What there is so far; null in lists.")
     usage: JobUsage
+    cost: Cost | None = Field(description="What it used, at its model's price; null where that has none.")
     error: JobFailure | None
     incomplete_details: IncompleteDetails | None
     waiting: Waiting | None = Field(description="Why a queued job waits.")
@@ -139,20 +151,16 @@ def accepted(job: Job, ahead: Ahead | None) -> dict[str, Any]:
 
 
 def _reference(job: Job) -> dict[str, Any]:
+    return {**native.reference(job), "urls": _urls(job)}
+
+
+def _urls(job: Job) -> dict[str, str]:
     path = f"/v1/jobs/{job.id}"
     return {
-        "id": job.id,
-        "object": "job",
-        "status": job.status,
-        "created_at": _seconds(job.created_at),
-        "model": job.model,
-        "tier": job.tier,
-        "urls": {
-            "self": path,
-            "events": f"{path}/events",
-            "stream": f"{path}/stream",
-            "cancel": f"{path}/cancel",
-        },
+        "self": path,
+        "events": f"{path}/events",
+        "stream": f"{path}/stream",
+        "cancel": f"{path}/cancel",
     }
 
 
@@ -160,52 +168,12 @@ def whole(job: Job, output: Output | None = None, last_seq: int | None = None) -
     """A job with its output, or without it as in lists, where its place would cost too much, too."""
     place = serving.place_of(job) if output is not None else None
     return {
-        **_reference(job),
+        **native.describe(job, output),
+        "urls": _urls(job),
         "queue": queue(place),
-        "kind": job.kind,
-        "session_id": job.session_id,
-        "completion_window": job.completion_window,
-        "due_at": _seconds(job.due_at),
-        "price_factor": float(job.price_factor),
-        "attempt": job.attempt,
-        "preemptions": job.preemptions,
-        "started_at": _seconds(job.started_at),
-        "first_token_at": round(job.first_token_at.timestamp(), 3) if job.first_token_at else None,
-        "finished_at": _seconds(job.finished_at),
-        "expires_at": _seconds(job.expires_at),
-        "cancel_requested_at": _seconds(job.cancel_requested_at),
-        "metadata": job.labels,
-        "output": None if output is None else _output(job, output),
-        "usage": _usage(job, output),
-        "error": error(job),
-        "incomplete_details": incomplete_details(job),
         "waiting": _waiting(job, place),
         "last_seq": last_seq,
     }
-
-
-def _output(job: Job, output: Output) -> dict[str, Any]:
-    asked = job.request.get("logprobs") is not None
-    return {
-        "text": output.text,
-        "message": None if output.parts is None else _message(output.parts),
-        "logprobs": list(output.logprobs) if asked else None,
-    }
-
-
-def _message(parts: Sequence[Part]) -> dict[str, Any]:
-    folded = fold(parts)
-    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in folded.calls]
-    return {"content": folded.content, "reasoning": folded.reasoning, "tool_calls": calls}
-
-
-def _usage(job: Job, output: Output | None) -> dict[str, Any]:
-    """A running job's output counts as far as it is stored."""
-    counted = usage_of(job)
-    if output is not None and not job.status.is_terminal:
-        counted["output_tokens"] = len(output.token_ids)
-        counted["total_tokens"] = job.input_tokens + len(output.token_ids)
-    return counted
 
 
 def queue(place: Place | None) -> dict[str, int | None] | None:
@@ -214,8 +182,8 @@ def queue(place: Place | None) -> dict[str, int | None] | None:
         return None
     return {
         "position": place.position,
-        "estimated_start_at": _seconds(place.estimated_start_at),
-        "estimated_finish_at": _seconds(place.estimated_finish_at),
+        "estimated_start_at": native.seconds(place.estimated_start_at),
+        "estimated_finish_at": native.seconds(place.estimated_finish_at),
     }
 
 
@@ -243,7 +211,3 @@ def _waiting(job: Job, place: Place | None) -> dict[str, str] | None:
 def _standing(place: Place) -> str:
     start_at = place.estimated_start_at
     return standing(place.position, (start_at - clock.now()).total_seconds() if start_at else None) + "."
-
-
-def _seconds(at: datetime | None) -> int | None:
-    return None if at is None else int(at.timestamp())

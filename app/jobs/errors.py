@@ -31,6 +31,13 @@ class JobActive(JobError):
         super().__init__(f"Job '{job_id}' is {status}; cancel it before deleting it.")
 
 
+class JobInBatch(JobError):
+    code = "job_in_batch"
+
+    def __init__(self, job_id: str, batch_id: str) -> None:
+        super().__init__(f"Job '{job_id}' is a line of '{batch_id}', which has not ended yet.")
+
+
 class IdempotencyConflict(JobError):
     code = "idempotency_conflict"
     param = "Idempotency-Key"
@@ -48,10 +55,13 @@ class ModelNotFound(JobError):
 
 
 class RequestInvalid(JobError):
-    """A request that no model limit allows; `param` names the field."""
+    """A request that no model limit allows; `param` names the field, `column` is where JSON on one line goes
+    wrong, from 1, in characters.
+    """
 
     code = "invalid_value"
 
-    def __init__(self, param: str, message: str) -> None:
+    def __init__(self, param: str | None, message: str, column: int | None = None) -> None:
         self.param = param
+        self.column = column
         super().__init__(message)

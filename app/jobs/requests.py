@@ -24,6 +24,7 @@ StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_
 MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 SessionId = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+WebhookUrl = Annotated[str, StringConstraints(min_length=1, max_length=2_048)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
 
@@ -137,6 +138,9 @@ class JobRequest(Shape):
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_METADATA_PAIRS)] = {}
     timeouts: Timeouts = Timeouts()
     expires_after_seconds: int | None = Field(None, ge=1, le=30 * DAY_SECONDS)
+    webhook_url: WebhookUrl | None = Field(
+        None, description="Told how the job ended, signed with the account's secret; no webhook of its start."
+    )
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from app.jobs.errors import JobError, RequestInvalid
-from app.jobs.requests import MAX_METADATA_PAIRS, JobRequest, MetadataKey, MetadataValue, SessionId
+from app.jobs.requests import MAX_METADATA_PAIRS, JobRequest, MetadataKey, MetadataValue, SessionId, WebhookUrl
 from app.openai.errors import Unsupported
 from config.catalogue import catalogue
 from config.queues import Tier, Window
@@ -27,10 +27,13 @@ _FOREIGN_TIERS: Final = ("scale", "priority", "fast", "ultrafast")
 
 def refuse(given: Mapping[str, Any], table: Harmless, where: str = "") -> None:
     """Raises `Unsupported` for the first name of `table` in `given` that asks for something."""
-    for name, harmless in table.items():
-        value = given.get(name)
-        if value is not None and not any(_same(value, one) for one in harmless):
+    for name in [name for name in given if name in table]:
+        if asks_for_something(given[name], table[name]):
             raise Unsupported(f"{where}{name}")
+
+
+def asks_for_something(value: Any, harmless: tuple[Any, ...]) -> bool:
+    return value is not None and not any(_same(value, one) for one in harmless)
 
 
 def _same(value: Any, harmless: Any) -> bool:
@@ -59,7 +62,7 @@ class Extras(BaseModel):
     on_disconnect: OnDisconnect | None = Field(
         None, description="What becomes of the job when a waiting client goes away; without one: cancel."
     )
-    webhook_url: None = None
+    webhook_url: WebhookUrl | None = Field(None, description="Told how the job ended.")
 
     @model_validator(mode="before")
     @classmethod
@@ -67,12 +70,16 @@ class Extras(BaseModel):
         """What may be said and means nothing is taken out; what cannot be had is refused."""
         if not isinstance(given, dict):
             return given
-        refuse(given, {"webhook_url": (), **cls.UNSUPPORTED})
+        refuse(given, cls.UNSUPPORTED)
         if given.get("service_tier") in _FOREIGN_TIERS:
             raise Unsupported("service_tier")
-        nullable = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        dropped = {name for name, value in given.items() if value is None and name in nullable}
-        return {name: value for name, value in given.items() if name not in dropped | cls.UNSUPPORTED.keys()}
+        return {name: value for name, value in given.items() if not cls._says_nothing(name, value)}
+
+    @classmethod
+    def _says_nothing(cls, name: str, value: Any) -> bool:
+        if name in cls.UNSUPPORTED:
+            return True
+        return value is None and name in cls.model_fields and not cls.model_fields[name].is_required()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +91,23 @@ class Routing:
     session_id: str | None
     on_disconnect: OnDisconnect
     service_tier: ServiceTier
+    webhook_url: str | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
         """Those of a `JobRequest`."""
-        return {"tier": self.tier, "completion_window": self.completion_window, "session_id": self.session_id}
+        return {
+            "tier": self.tier,
+            "completion_window": self.completion_window,
+            "session_id": self.session_id,
+            "webhook_url": self.webhook_url,
+        }
 
 
 def resolve(body: Extras, window: Window | None = None) -> Routing:
     """`window` is one that the endpoint's own parameters name. What the body says goes before `metadata`.
     Raises `RequestInvalid` or `Unsupported`, naming `metadata.…` where the fault is there.
     """
-    refuse(body.metadata, {"webhook_url": ()}, "metadata.")
     asked = {name: _asked(body, name) for name in _METADATA}
     where, completion_window = asked["completion_window"]
     if window is not None and body.completion_window is None:
@@ -109,6 +121,7 @@ def resolve(body: Extras, window: Window | None = None) -> Routing:
         asked["session_id"][1],
         asked["on_disconnect"][1] or "cancel",
         service_tier_of(tier),
+        asked["webhook_url"][1],
     )
 
 
@@ -130,6 +143,7 @@ _METADATA: Final[dict[str, TypeAdapter[Any]]] = {
     "completion_window": TypeAdapter(Window),
     "session_id": TypeAdapter(SessionId),
     "on_disconnect": TypeAdapter(OnDisconnect),
+    "webhook_url": TypeAdapter(WebhookUrl),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from flask import Response, jsonify
 from pydantic import BaseModel
 
-from app import tokens
+from app import drafting, tokens
 from app.api import submitting
 from app.api.auth import protected
 from app.api.bodies import parse_body
@@ -17,15 +17,15 @@ from app.api.calls.response_views import MEDIA_TYPES, STREAMED, EventStory, Resp
 from app.api.describe import describe
 from app.db import transaction
 from app.jobs import log
-from app.jobs.requests import JobRequest
 from app.jobs.states import Status
 from app.jobs.submission import Spoken
 from app.jobs.tables import Surface
 from app.openai.errors import PreviousResponseNotFound, PreviousResponseUnusable
 from app.openai.responses import body as bodies
-from app.openai.responses import items, response, truncation
-from app.openai.responses.body import Asking, CountInputTokens, CreateResponse
+from app.openai.responses import items, response
+from app.openai.responses.body import CountInputTokens, CreateResponse
 from app.openai.responses.events import Projector
+from app.surfaces.fitting import fitted
 
 blueprint = protected("responses")
 
@@ -61,7 +61,7 @@ def begin(body: CreateResponse, key: str | None = None) -> tuple[Call, Projector
     background, left alone, and closed. Raises as `calling.start`.
     """
     earlier = _earlier(body.previous_response_id)
-    wanted = _fitted(body, bodies.to_request(body, items.messages(earlier)))
+    wanted = fitted(bodies.to_request(body, items.messages(earlier)), body.truncation)
     spoken = Spoken(Surface.RESPONSES, bodies.echo(body, earlier), is_stored=body.store)
     if body.background:
         call = calling.start_in_background(wanted, spoken, key, follows=body.stream)
@@ -85,14 +85,6 @@ def _earlier(response_id: str | None) -> list[dict[str, Any]]:
     return items.conversation(job, output)
 
 
-def _fitted(body: Asking, wanted: JobRequest) -> JobRequest:
-    if body.truncation == "disabled":
-        return wanted
-    spec = submitting.model(wanted.model)
-    room = spec.context_tokens - (wanted.max_output_tokens or 1)
-    return truncation.fitted(wanted, lambda shorter: tokens.count(spec, shorter.prompt) <= room)
-
-
 @blueprint.post("/v1/responses/input_tokens")
 @describe(
     "Count what a response would read",
@@ -102,6 +94,7 @@ def _fitted(body: Asking, wanted: JobRequest) -> JobRequest:
 )
 def count() -> Response:
     body = parse_body(CountInputTokens)
-    wanted = _fitted(body, bodies.to_request(body, items.messages(_earlier(body.previous_response_id))))
-    counted = tokens.count(submitting.model(wanted.model), wanted.prompt)
+    earlier = items.messages(_earlier(body.previous_response_id))
+    wanted = fitted(bodies.to_request(body, earlier), body.truncation)
+    counted = tokens.count(drafting.model(wanted.model), wanted.prompt)
     return jsonify(object="response.input_tokens", input_tokens=counted)

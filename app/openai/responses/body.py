@@ -148,7 +148,7 @@ class CreateResponse(Asking):
 
 
 # What a response calls the fields of a job, for what a job's own checks find.
-_NAMES: Final = {"min_output_tokens": "min_tokens", "logprobs": "top_logprobs"}
+NAMES: Final = {"min_output_tokens": "min_tokens", "logprobs": "top_logprobs"}
 
 _SAME: Final = (
     "metadata", "max_output_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty", "stop",
@@ -164,7 +164,7 @@ def to_request(body: Asking, earlier: Sequence[Message] = ()) -> JobRequest:
     if isinstance(body, CreateResponse):
         fields |= {name: getattr(body, name) for name in _SAME}
         fields |= {"min_output_tokens": body.min_tokens, **body.routing.fields}
-    return extras.requesting(fields, _NAMES)
+    return extras.requesting(fields, NAMES)
 
 
 def _input(body: Asking, earlier: Sequence[Message]) -> str | list[Message]:
