@@ -2,7 +2,23 @@
 
 from flask import Flask
 
-from app.api import errors, events, files, health, jobs, models, openapi, queues, request_ids, stream, tickets
+from app.api import (
+    batch_events,
+    batch_lines,
+    batch_stream,
+    batches,
+    errors,
+    events,
+    files,
+    health,
+    jobs,
+    models,
+    openapi,
+    queues,
+    request_ids,
+    stream,
+    tickets,
+)
 from app.api.calls import chat, completions, responses, responses_socket, stored_responses
 from config.logging import configure_logging
 from config.settings import settings
@@ -10,7 +26,7 @@ from config.settings import settings
 FEATURES = (
     *(jobs, events, stream, tickets),
     *(responses, responses_socket, stored_responses, chat, completions, models),
-    files,
+    *(files, batches, batch_lines, batch_events, batch_stream),
     *(queues, health, openapi),
 )
 

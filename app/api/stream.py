@@ -6,6 +6,7 @@ event, 1009 for a message beyond 16 KB, 1012 when this server stops (connect aga
 when the key is revoked, 4404 when the job is deleted.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import flask_sock
@@ -24,6 +25,7 @@ from app.api.sockets import TICKET_PROTOCOL, FollowerSocket
 from app.db import transaction
 from app.jobs.errors import JobNotFound
 from app.jobs.queries import get_job
+from app.streams.frames import Frame
 
 KEY_REVOKED: Final = 4401
 JOB_DELETED: Final = 4404
@@ -44,22 +46,29 @@ class StreamQuery(BaseModel):
 @blueprint.before_request
 def _admit() -> None:
     job_id = (request.view_args or {})["job_id"]
+    admit(job_id)
+    with transaction() as session:
+        get_job(session, account_id(), job_id)
+    following.require_place()
+
+
+def admit(subject: str) -> None:
+    """Let the client of a handshake in, by its key or by a ticket for what it wants to follow; `g.after` is its
+    cursor then. Raises `ApiError`.
+    """
     query = parse(StreamQuery, request.args.to_dict())
     ticket = _ticket_protocol() or query.ticket
     sockets.check_origin(has_key=ticket is None)
     if ticket is None:
         require_key()
     else:
-        tickets.redeem(ticket, job_id)
-    with transaction() as session:
-        get_job(session, account_id(), job_id)
-    following.require_place()
+        tickets.redeem(ticket, subject)
     g.after = query.after
 
 
 @blueprint.errorhandler(ProtocolError)
 @blueprint.errorhandler(HandshakeFailed)
-def _refuse(error: Exception) -> Response:
+def refuse_handshake(error: Exception) -> Response:
     return envelope(400, f"The WebSocket handshake is not valid: {error}.", "invalid_handshake")
 
 
@@ -79,19 +88,25 @@ def _ticket_protocol() -> str | None:
     errors=(400, 401, 403, 404, 503),
 )
 def follow(ws: FollowerSocket, job_id: str) -> None:
-    ws.close(*_pump(ws, job_id, g.after))
-
-
-def _pump(ws: FollowerSocket, job_id: str, after: int) -> tuple[int, str | None]:
-    """Send until there is nothing more to send. The close code and why."""
     try:
-        for batch in following.batches(job_id, after, key_hash()):
-            if batch:
-                ws.send_texts([frame.body for frame in batch])
-            del batch
-            ws.look()
+        pump(ws, following.batches(job_id, g.after, key_hash()))
     except JobNotFound:
-        return JOB_DELETED, "The job was deleted."
+        ws.close(JOB_DELETED, "The job was deleted.")
+
+
+def pump(ws: FollowerSocket, lists: Iterator[list[Frame]]) -> None:
+    """Send until there is nothing more to send, and close. Raises what `lists` does but for a revoked key."""
+    ws.close(*_send(ws, lists))
+
+
+def _send(ws: FollowerSocket, lists: Iterator[list[Frame]]) -> tuple[int, str | None]:
+    """The close code and why."""
+    try:
+        for frames in lists:
+            if frames:
+                ws.send_texts([frame.body for frame in frames])
+            del frames
+            ws.look()
     except KeyMissing:
         return KEY_REVOKED, "The API key was revoked."
     if draining.has_begun():

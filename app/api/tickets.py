@@ -1,5 +1,5 @@
-"""Tickets let a browser, which cannot set headers on a WebSocket, open one stream of one job once. A ticket
-lives in Redis for a minute; only its hash is a key there.
+"""Tickets let a browser, which cannot set headers on a WebSocket, open one stream of one job or batch once. A
+ticket lives in Redis for a minute; only its hash is a key there.
 """
 
 import hashlib
@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from app.api.auth import account_id, admit, key_hash, protected
 from app.api.bodies import parse_body
 from app.api.describe import describe
-from app.api.errors import TicketInvalid
+from app.api.errors import BodyInvalid, TicketInvalid
+from app.batches.queries import get_batch
 from app.db import transaction
 from app.jobs.queries import get_job
 from app.redis import client
@@ -23,7 +24,10 @@ TICKET_SECONDS: Final = 60
 
 
 class TicketRequest(BaseModel):
-    job_id: str
+    """What is to be followed: one of the two."""
+
+    job_id: str | None = None
+    batch_id: str | None = None
 
 
 class Ticket(BaseModel):
@@ -33,28 +37,37 @@ class Ticket(BaseModel):
 
 @blueprint.post("/v1/stream-tickets")
 @describe(
-    "Make a single-use ticket for a job's WebSocket",
+    "Make a single-use ticket for the WebSocket of a job or a batch",
     body=TicketRequest,
     answers={201: (Ticket, "Give it as `?ticket=` or as the subprotocol `longhaul.ticket.TICKET`.")},
     errors=(400, 401, 404, 503),
 )
 def create() -> tuple[Response, int]:
-    job_id = parse_body(TicketRequest).job_id
-    with transaction() as session:
-        get_job(session, account_id(), job_id)
+    subject = _subject(parse_body(TicketRequest))
     ticket = secrets.token_urlsafe(24)
-    client().set(_key(ticket), f"{key_hash().hex()} {job_id}", ex=TICKET_SECONDS)
+    client().set(_key(ticket), f"{key_hash().hex()} {subject}", ex=TICKET_SECONDS)
     return jsonify(ticket=ticket, expires_in=TICKET_SECONDS), 201
 
 
-def redeem(ticket: str, job_id: str) -> None:
+def _subject(wanted: TicketRequest) -> str:
+    """The id of what the caller may follow. Raises `BodyInvalid`, `JobNotFound`, `BatchNotFound`."""
+    with transaction() as session:
+        match wanted.job_id, wanted.batch_id:
+            case str(job_id), None:
+                return get_job(session, account_id(), job_id).id
+            case None, str(batch_id):
+                return get_batch(session, account_id(), batch_id).id
+    raise BodyInvalid("Give one of 'job_id' and 'batch_id'.", "job_id")
+
+
+def redeem(ticket: str, subject: str) -> None:
     """Let this request act for the key that a ticket was made with; the ticket is used up. Raises
     `TicketInvalid`, and `KeyMissing` if the key was revoked since.
     """
     bound = client().getdel(_key(ticket))
-    secret_hash, _, bound_job_id = bound.decode().partition(" ") if isinstance(bound, bytes) else ("", "", "")
-    if bound_job_id != job_id:
-        raise TicketInvalid("This ticket was used, has expired, or is for another job.")
+    secret_hash, _, bound_subject = bound.decode().partition(" ") if isinstance(bound, bytes) else ("", "", "")
+    if bound_subject != subject:
+        raise TicketInvalid("This ticket was used, has expired, or is for something else.")
     admit(bytes.fromhex(secret_hash))
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.api import auth, create_app, health, openapi, stream
+from app.api import auth, batch_stream, create_app, health, openapi, stream
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def app():
     return made
 
 
-# What anybody may call, with the reason in its module; `stream` takes a key or a ticket.
-PUBLIC = {"health": health, "openapi": openapi, "stream": stream}
+# What anybody may call, with the reason in its module; the streams take a key or a ticket.
+PUBLIC = {"health": health, "openapi": openapi, "stream": stream, "batch_stream": batch_stream}
 
 
 def test_every_blueprint_needs_a_key_or_is_known_to_be_public(app):
@@ -31,8 +31,9 @@ def test_every_blueprint_needs_a_key_or_is_known_to_be_public(app):
     assert set(app.blueprints) - needs_key == set(PUBLIC)
 
 
-def test_a_stream_is_admitted_before_the_handshake(app):
-    assert stream._admit in app.blueprints["stream"].before_request_funcs[None]
+@pytest.mark.parametrize("module", [stream, batch_stream])
+def test_a_stream_is_admitted_before_the_handshake(app, module):
+    assert module._admit in app.blueprints[module.blueprint.name].before_request_funcs[None]
 
 
 def test_no_route_is_outside_of_a_blueprint(app):
