@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli import accounts, database, jobs, keys, queue
+from app.cli import accounts, batch, database, jobs, keys, queue
 from app.cli.errors import CommandFailed
 from app.cli.text import harmless
 from app.cli.up import up
@@ -32,6 +32,7 @@ app.command()(up)
 for command in (jobs.submit, jobs.watch, jobs.get, jobs.cancel):
     app.command()(command)
 app.command("jobs")(jobs.list_jobs)
+app.add_typer(batch.app, name="batch")
 app.add_typer(keys.app, name="keys")
 app.add_typer(accounts.app, name="accounts")
 app.add_typer(queue.app, name="queue")

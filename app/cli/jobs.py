@@ -57,7 +57,7 @@ def submit(
         "stop": stop,
         "seed": seed,
         "instructions": system,
-        "metadata": _pairs(metadata or []),
+        "metadata": pairs(metadata or []),
         "text": {"format": _schema_format(json_schema)} if json_schema else None,
     }
     from app import clock
@@ -107,12 +107,12 @@ def get(
 
     job = connect(url, key).job(job_id)
     if as_json:
-        _print(json.dumps(job, indent=2, ensure_ascii=sys.stdout.isatty()))
+        say(json.dumps(job, indent=2, ensure_ascii=sys.stdout.isatty()))
         return
     for name, value in _facts(job):
-        _print(f"{name:<9} {value}")
+        say(f"{name:<9} {value}")
     if text := (job.get("output") or {}).get("text"):
-        _print(f"\n{text}")
+        say(f"\n{text}")
 
 
 def cancel(job_id: JobId, *, url: Url = None, key: Key = None) -> None:
@@ -122,7 +122,7 @@ def cancel(job_id: JobId, *, url: Url = None, key: Key = None) -> None:
     job = connect(url, key).call("POST", f"{job_path(job_id)}/cancel")
     tokens = (job.get("usage") or {}).get("output_tokens", 0)
     status = job["status"] if Status(job["status"]).is_terminal else "being cancelled"
-    _print(f"{job['id']} is {status}, with {tokens} tokens of output.")
+    say(f"{job['id']} is {status}, with {tokens} tokens of output.")
 
 
 def list_jobs(
@@ -141,13 +141,13 @@ def list_jobs(
     print_table(("id", "status", "model", "tier", "created", "tokens"), [_row(job) for job in jobs])
 
 
-def _print(text: str) -> None:
+def say(text: str) -> None:
     typer.echo(harmless(text) if sys.stdout.isatty() else text)
 
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
     tokens = (job.get("usage") or {}).get("output_tokens", 0)
-    return job["id"], job["status"], job["model"], job["tier"], _local_time(job["created_at"]), str(tokens)
+    return job["id"], job["status"], job["model"], job["tier"], local_time(job["created_at"]), str(tokens)
 
 
 def _facts(job: dict[str, Any]) -> list[tuple[str, str]]:
@@ -164,16 +164,16 @@ def _facts(job: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokens", f"{usage.get('input_tokens', 0)} in, {usage.get('output_tokens', 0)} out"),
     ]
     times = {name: job.get(f"{name}_at") for name in ("created", "started", "finished")}
-    facts += [(name, _local_time(at)) for name, at in times.items() if at]
+    facts += [(name, local_time(at)) for name, at in times.items() if at]
     facts += [("metadata", f"{name}={value}") for name, value in (job.get("metadata") or {}).items()]
     return facts
 
 
-def _local_time(unix_seconds: float) -> str:
+def local_time(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
             raise CommandFailed(f"--metadata takes NAME=VALUE, not {text!r}.")

@@ -79,7 +79,7 @@ def _bring_up(stack: Stack, lock: int, base_url: str, port: int) -> None:
     _write_addresses(stack, base_url, port)
     with step(console, "Bringing the database up to date", "The database is up to date"):
         stack.release()
-    with step(console, "Starting web, GPU worker, dispatcher and background process", "The API is ready"):
+    with step(console, "Starting web, GPU worker and background processes", "The API is ready"):
         stack.start_programs()
         stack.wait_until(lambda: _is_ready(base_url), ["web"], WEB_SECONDS, "The API does not become ready")
 
