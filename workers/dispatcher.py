@@ -24,7 +24,7 @@ from config.catalogue import catalogue
 from config.logging import configure_logging
 from config.queues import Tier
 from config.settings import settings
-from workers.leadership import Bell, Leadership
+from workers.leadership import DISPATCHER_LOCK, Bell, Leadership
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class Dispatcher:
     """Rounds while it leads. `rates` are learnt anew by each leader."""
 
     def __init__(self) -> None:
-        self._leadership = Leadership()
+        self._leadership = Leadership(DISPATCHER_LOCK)
         self._bell = Bell()
         self._stopping = threading.Event()
         self._rates = Rates()

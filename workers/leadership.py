@@ -1,4 +1,6 @@
-"""Who leads of several dispatchers, and what wakes the one that does. It knows nothing of the line."""
+"""Who leads of several processes of a kind, and what wakes the dispatcher that does. It knows nothing of the
+line.
+"""
 
 import threading
 from typing import Final
@@ -14,13 +16,16 @@ from app.redis import RedisError, client
 log = structlog.get_logger(__name__)
 
 RECONNECT_SECONDS: Final = 1.0
-LEADER_LOCK: Final = 7305812  # of pg_advisory_lock
+# Of pg_advisory_lock.
+DISPATCHER_LOCK: Final = 7305812
+BATCHES_LOCK: Final = 7305813
 
 
 class Leadership:
     """Who leads: the holder of a lock that Postgres frees when the connection ends, however it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: int) -> None:
+        self._lock = lock
         self._connection: Connection | None = None
 
     def is_mine(self) -> bool:
@@ -32,7 +37,7 @@ class Leadership:
             if self._connection.info.get("leads"):
                 self._connection.execute(text("SELECT 1"))
                 return True
-            found = self._connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": LEADER_LOCK})
+            found = self._connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": self._lock})
             self._connection.info["leads"] = bool(found)
             return bool(found)
         except SQLAlchemyError:

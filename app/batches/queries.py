@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, select, true
 from sqlalchemy.orm import Session, load_only
 
 from app.batches.errors import BatchNotFound, LineNotFound
+from app.batches.states import BatchStatus
 from app.batches.tables import Batch, BatchEvent, BatchFault
 from app.ids import is_id
 from app.jobs.states import Status
@@ -59,6 +60,12 @@ def list_batches(session: Session, account_id: str, *, after: str | None, limit:
     if after is not None:
         statement = statement.where(Batch.id < after)
     return list(session.scalars(statement.order_by(Batch.id.desc()).limit(limit)))
+
+
+def running_batches(session: Session) -> list[Batch]:
+    """Every account's whose lines are jobs, and that have not ended; oldest first."""
+    active = (Batch.finished_at.is_(None), Batch.status != BatchStatus.VALIDATING)
+    return list(session.scalars(select(Batch).where(*active).order_by(Batch.id)))
 
 
 def faults_of(session: Session, batches: Iterable[Batch], limit: int) -> dict[str, Faults]:

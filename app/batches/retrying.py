@@ -30,7 +30,7 @@ from config.queues import Tier
 
 log = structlog.get_logger(__name__)
 
-Lines = Sequence[Row[Any]]
+Lines = Sequence[Row[str, str, int, int]]
 
 _FAILED: Final = select(Job.id, Job.model, Job.prompt_tokens, Job.reserved_tokens).where(ENDED, ~ANSWERED)
 

@@ -38,8 +38,9 @@ def begin(session: Session, digest: str, size: int) -> None:
 
 
 def keep(session: Session, draft: Draft) -> StoredFile:
-    """Raises `StorageFull` where the account has as much as it may."""
-    _require_room(session, draft)
+    """Raises `StorageFull` where the account has as much as it may: of what it uploads, not of its results."""
+    if draft.purpose is not Purpose.BATCH_OUTPUT:
+        _require_room(session, draft)
     file = StoredFile(
         id=new_id("file"),
         account_id=draft.account_id,
@@ -60,7 +61,8 @@ def _require_room(session: Session, draft: Draft) -> None:
     # One at a time in an account: two uploads must not both find the last room.
     session.execute(select(Account.id).where(Account.id == draft.account_id).with_for_update(key_share=True))
     held = select(func.count(), func.coalesce(func.sum(StoredFile.bytes), 0))
-    count, size = session.execute(held.where(StoredFile.account_id == draft.account_id)).one()
+    uploaded = (StoredFile.account_id == draft.account_id, StoredFile.purpose != Purpose.BATCH_OUTPUT)
+    count, size = session.execute(held.where(*uploaded)).one()
     limits = settings()
     if limits.max_files and count >= limits.max_files:
         raise StorageFull("files", limits.max_files)

@@ -24,8 +24,25 @@ from workers.supervisor.supervisord import Supervisord
 FAILED_STARTS: Final = 3  # a program that was started more often than this while we wait will not come up
 RELEASE: Final = "release"
 # Stopped from the last to the first: workers drain while web still shows their streams, servers go last.
-RANKS: Final = {"postgres": 10, "valkey": 20, "background": 30, "dispatcher": 35, "web": 40, "gpu": 50}
-STOP_SECONDS: Final = {"postgres": 70.0, "valkey": 70.0, "background": 20.0, "dispatcher": 10.0, "web": 30.0}
+RANKS: Final = {
+    "postgres": 10,
+    "valkey": 20,
+    "background": 30,
+    "webhooks": 32,
+    "batches": 34,
+    "dispatcher": 35,
+    "web": 40,
+    "gpu": 50,
+}
+STOP_SECONDS: Final = {
+    "postgres": 70.0,
+    "valkey": 70.0,
+    "background": 20.0,
+    "webhooks": 30.0,
+    "batches": 10.0,
+    "dispatcher": 10.0,
+    "web": 30.0,
+}
 ENGINE_STOP_SECONDS: Final = 30.0
 STABLE_SECONDS: Final = {"gpu": 10}
 

@@ -17,7 +17,7 @@ from config.queues import Tier
 from tests.eventually import eventually
 from tests.integration.workers.conftest import reload
 from workers.dispatcher import Dispatcher
-from workers.leadership import Leadership
+from workers.leadership import DISPATCHER_LOCK, Leadership
 
 MODEL = "faulty"
 
@@ -147,7 +147,7 @@ def entry(account, number, **fields):
 
 
 def test_one_leads_and_another_takes_over_when_its_connection_ends(clean):
-    first, second = Leadership(), Leadership()
+    first, second = Leadership(DISPATCHER_LOCK), Leadership(DISPATCHER_LOCK)
     assert first.is_mine()
     assert not second.is_mine()
     assert first.is_mine()
