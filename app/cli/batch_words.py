@@ -167,10 +167,8 @@ def money(batch: Batch, amount: str | None) -> str | None:
     if amount is None:
         return None
     value = float(amount)
-    shown = (
-        f"{value:,.2f}" if value >= 1 or not value else f"{value:.2g}" if value >= 0.0001 else f"{value:.1e}"
-    )
-    return f"{shown} {batch['currency']}"
+    digits = 2 if value >= 1 or not value else 1 - math.floor(math.log10(value))
+    return f"{value:,.{digits}f} {batch['currency']}"
 
 
 def _counted(batch: Batch) -> str:
