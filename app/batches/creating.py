@@ -3,13 +3,14 @@ What its file says is looked at later (`app.batches.enqueuing`).
 """
 
 import hashlib
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import Field, StringConstraints, field_validator
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -24,10 +25,12 @@ from app.batches.states import BatchStatus, OnInvalid
 from app.batches.tables import Batch
 from app.files import shelf
 from app.files.errors import FileNotFound
-from app.files.tables import Purpose, StoredFile
+from app.files.tables import Blob, Purpose, StoredFile
 from app.ids import new_id
 from app.jobs.errors import RequestInvalid
 from app.jobs.requests import DAY_SECONDS, MAX_METADATA_PAIRS, MetadataKey, MetadataValue, Shape
+from app.surfaces import asking
+from app.webhooks import secrets
 from config.catalogue import price_factors
 from config.queues import Tier, Window
 from config.settings import settings
@@ -70,16 +73,21 @@ class CreateBatch(Shape):
 
 
 def create(session: Session, caller: Caller, wanted: CreateBatch, key: str | None) -> tuple[Batch, bool]:
-    """The batch, and whether it is new. A `webhook_url` was checked before. Raises `BatchError` or
-    `RequestInvalid`.
+    """The batch, and whether it is new. A `webhook_url` was checked before (`registering.require_callback`).
+    Raises `BatchError`, `RequestInvalid` or `SecretMissing`.
     """
+    if wanted.endpoint not in asking.ENDPOINTS:
+        known = ", ".join(asking.ENDPOINTS)
+        raise RequestInvalid("endpoint", f"Batches run no endpoint '{wanted.endpoint}', but: {known}.")
     request_hash = _hash(wanted)
     if key is not None and (earlier := find_earlier(session, caller.account_id, key, request_hash)):
         return earlier, False
     price_factor = _price_factor(wanted)
     file = _input_file(session, caller.account_id, wanted.input_file_id)
     # Its bytes are needed, also where the client deletes the file at once.
-    shelf.begin(session, file.digest, file.bytes)
+    hold_input(session, file.digest)
+    if wanted.webhook_url is not None:
+        secrets.require_account_secret(session, caller.account_id)
     values = {
         "id": new_id("batch"),
         "account_id": caller.account_id,
@@ -123,14 +131,27 @@ def insert_batch(session: Session, values: dict[str, Any]) -> Batch | None:
     )
 
 
-def next_validating(session: Session) -> str | None:
-    """The oldest batch whose lines are still to be checked."""
-    return session.scalar(
-        select(Batch.id)
+def hold_input(session: Session, digest: str) -> None:
+    """The bytes stay `blob_grace_seconds` from now on, also without a file."""
+    session.execute(update(Blob).where(Blob.digest == digest).values(touched_at=func.now()))
+
+
+def next_validating(
+    session: Session, without: Collection[str] = (), served_at: Mapping[str, float] | None = None
+) -> tuple[str, str] | None:
+    """A batch whose lines are still to be checked, and its account: the oldest of the account that was not
+    `served_at` all or whose turn is longest ago. Those in `without` are passed over.
+    """
+    served = served_at or {}
+    oldest = (
+        select(Batch.id, Batch.account_id)
+        .distinct(Batch.account_id)
         .where(Batch.finished_at.is_(None), Batch.status == BatchStatus.VALIDATING)
-        .order_by(Batch.id)
-        .limit(1)
+        .where(Batch.id.not_in(without))
+        .order_by(Batch.account_id, Batch.id)
     )
+    found = [(batch_id, account_id) for batch_id, account_id in session.execute(oldest)]
+    return min(found, key=lambda pair: (served.get(pair[1], float("-inf")), pair[0]), default=None)
 
 
 def _hash(wanted: CreateBatch) -> bytes:
