@@ -18,6 +18,8 @@ from app.api import (
     request_ids,
     stream,
     tickets,
+    webhook_deliveries,
+    webhooks,
 )
 from app.api.calls import chat, completions, responses, responses_socket, stored_responses
 from config.logging import configure_logging
@@ -27,6 +29,7 @@ FEATURES = (
     *(jobs, events, stream, tickets),
     *(responses, responses_socket, stored_responses, chat, completions, models),
     *(files, batches, batch_lines, batch_events, batch_stream),
+    *(webhooks, webhook_deliveries),
     *(queues, health, openapi),
 )
 

@@ -87,6 +87,14 @@ def get_endpoint(session: Session, account_id: str, endpoint_id: str) -> Endpoin
     return endpoint
 
 
+def get_registered(session: Session, account_id: str, endpoint_id: str) -> Endpoint:
+    """Raises `EndpointNotFound`, also for that of a `webhook_url`, which has no secret of its own."""
+    endpoint = get_endpoint(session, account_id, endpoint_id)
+    if endpoint.origin is not Origin.REGISTERED:
+        raise EndpointNotFound(endpoint_id)
+    return endpoint
+
+
 def lock(session: Session, endpoint_id: str) -> Endpoint | None:
     """Hold an endpoint's row until the end of the transaction: before any of its deliveries, so that two who
     change both never wait for each other.
@@ -103,7 +111,7 @@ def change(session: Session, account_id: str, endpoint_id: str, values: dict[str
     endpoint = lock(session, endpoint_id)
     if endpoint is None:
         raise EndpointNotFound(endpoint_id)
-    if endpoint.origin is Origin.REQUEST:
+    if values and endpoint.origin is Origin.REQUEST:
         raise RequestInvalid(
             next(iter(values)), "This is the endpoint of a 'webhook_url': only 'enabled' changes."
         )

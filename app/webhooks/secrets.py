@@ -2,6 +2,7 @@
 its successor. Functions take the caller's session and never commit.
 """
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
@@ -34,25 +35,37 @@ def issue(session: Session, account_id: str, endpoint_id: str | None, scheme: Sc
 
 
 def rotate(
-    session: Session, account_id: str, endpoint_id: str | None, scheme: Scheme, overlap_seconds: int
+    session: Session, account_id: str, endpoint_id: str | None, scheme: Scheme | None, overlap_seconds: int
 ) -> Secret:
-    """A new secret; those before it hold for `overlap_seconds` more, and never longer than they would have."""
+    """A new secret, of the scheme of the last unless one is given; those before it hold for `overlap_seconds`
+    more, and never longer than they would have.
+    """
     # One at a time in an account: of two rotations, neither may leave the other's secret without an end.
     session.execute(select(Account.id).where(Account.id == account_id).with_for_update(key_share=True))
+    earlier = live(session, account_id, endpoint_id)
     ends_at = func.now() + timedelta(seconds=overlap_seconds)
     session.execute(
         update(Secret)
-        .where(_owned(account_id, endpoint_id), _holds())
+        .where(Secret.id.in_([secret.id for secret in earlier]))
         .values(expires_at=func.least(Secret.expires_at, ends_at))
-        .execution_options(synchronize_session=False)
     )
-    return issue(session, account_id, endpoint_id, scheme)
+    usual = earlier[0].scheme if earlier else Scheme.HMAC
+    return issue(session, account_id, endpoint_id, scheme or usual)
 
 
 def live(session: Session, account_id: str, endpoint_id: str | None) -> list[Secret]:
     """Those that hold, newest first."""
     statement = select(Secret).where(_owned(account_id, endpoint_id), _holds())
     return list(session.scalars(statement.order_by(Secret.id.desc())))
+
+
+def live_by_endpoint(session: Session, endpoint_ids: Collection[str]) -> dict[str, list[Secret]]:
+    """Those that hold of each endpoint, newest first."""
+    statement = select(Secret).where(Secret.endpoint_id.in_(endpoint_ids), _holds())
+    found: dict[str, list[Secret]] = {}
+    for secret in session.scalars(statement.order_by(Secret.id.desc())):
+        found.setdefault(secret.endpoint_id or "", []).append(secret)
+    return found
 
 
 def signing_secrets(session: Session, endpoint: Endpoint) -> list[str]:
