@@ -29,21 +29,25 @@ from config.settings import settings
 
 log = structlog.get_logger(__name__)
 
-BATCH: Final = 100
+LOST_AT_ONCE: Final = 100
+ENDED_AT_ONCE: Final = 1_000
 UNSTORED_LOOK_SECONDS: Final = 10.0
 PRUNE_SECONDS: Final = 60.0
 
 
 def end_what_waited_too_long() -> None:
     for verb in (rescue.expire, rescue.stop_overdue):
-        with transaction() as session:
-            moves = verb(session, BATCH)
-        announce(move.event for move in moves)
+        events = None
+        # The end of a batch's window ends thousands of lines.
+        while events is None or len(events) == ENDED_AT_ONCE:
+            with transaction() as session:
+                events = verb(session, ENDED_AT_ONCE)
+            announce(events)
 
 
 def rescue_lost_jobs() -> None:
     with transaction() as session:
-        lost = rescue.find_lost(session, BATCH)
+        lost = rescue.find_lost(session, LOST_AT_ONCE)
     for job_id, lease_id, attempt in lost:
         _rescue(job_id, lease_id, attempt)
 

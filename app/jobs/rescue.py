@@ -12,10 +12,10 @@ from sqlalchemy import ColumnElement, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from app.jobs import log, states
-from app.jobs.moves import NO_LEASE, Move, move
+from app.jobs.moves import NO_LEASE, Move, move, move_many
 from app.jobs.retry import GiveUp, after_lost_attempt
 from app.jobs.states import IncompleteReason, RequeueReason, Transition
-from app.jobs.tables import Job, Worker
+from app.jobs.tables import Job, JobEvent, Worker
 
 LOST_CODE = "worker_lost"
 
@@ -85,28 +85,22 @@ def _decide(
     return states.REQUEUE, {**NO_LEASE, **back, "lost_attempts": decision.lost_attempts}, {"reason": reason}
 
 
-def expire(session: Session, limit: int) -> list[Move]:
-    """End jobs whose time to start has passed."""
-    due = (Job.status == states.Status.QUEUED, Job.expires_at <= func.now(), Job.started_at.is_(None))
-    return _each(session, states.EXPIRE, due, {}, limit)
+def expire(session: Session, limit: int) -> Sequence[JobEvent]:
+    """End jobs whose time to start has passed. Their events."""
+    due = (Job.expires_at <= func.now(), Job.started_at.is_(None))
+    return move_many(session, states.EXPIRE, *due, limit=limit)
 
 
-def stop_overdue(session: Session, limit: int) -> list[Move]:
-    """End jobs that had started, and whose total time or completion window has passed between two attempts."""
-    due = (Job.status == states.Status.QUEUED, Job.deadline_at <= func.now())
+def stop_overdue(session: Session, limit: int) -> Sequence[JobEvent]:
+    """End jobs that had started, and whose total time or completion window has passed between two attempts.
+    Their events.
+    """
     reason = case(
         (Job.deadline_at == Job.due_at, IncompleteReason.COMPLETION_WINDOW),
         else_=IncompleteReason.TOTAL_TIMEOUT,
     )
-    return _each(session, states.STOP_EARLY, due, {"incomplete_reason": reason}, limit)
-
-
-def _each(
-    session: Session, transition: Transition, due: tuple[Any, ...], values: dict[str, Any], limit: int
-) -> list[Move]:
-    ids = session.scalars(select(Job.id).where(*due).limit(limit).with_for_update(skip_locked=True)).all()
-    moves = [move(session, job_id, transition, *due, values=values) for job_id in ids]
-    return [found for found in moves if found]
+    values = {"incomplete_reason": reason}
+    return move_many(session, states.STOP_EARLY, Job.deadline_at <= func.now(), values=values, limit=limit)
 
 
 def delete_finished(session: Session, older_than: timedelta, limit: int) -> int:

@@ -125,8 +125,8 @@ def test_an_expired_response_has_failed(ask, alice):
 
     with transaction() as session:
         session.execute(text("UPDATE jobs SET expires_at = now()"))
-        moves = rescue.expire(session, 10)
-    announce([move.event for move in moves])
+        events = rescue.expire(session, 10)
+    announce(events)
     assert types(follower.ended())[-1] == "response.failed"
     assert alice.get(f"{PATH}/{made['id']}").json["status"] == "failed"
 

@@ -173,8 +173,8 @@ def test_a_long_poll_of_a_job_that_expires_ends(alice):
     def expire():
         time.sleep(1.2)
         with transaction() as session:
-            moves = rescue.expire(session, 10)
-        announce([move.event for move in moves])
+            events = rescue.expire(session, 10)
+        announce(events)
 
     thread = threading.Thread(target=expire)
     thread.start()

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from app.db import transaction
 from app.jobs import lifecycle, rescue
 from app.jobs.log import UNSTORED_SEQ_LIMIT, read_log, read_output
-from app.jobs.queries import find_job
+from app.jobs.queries import find_job, find_status
 from app.jobs.states import IncompleteReason, Status
 from tests.integration.jobs.conftest import segment
 
@@ -95,11 +95,12 @@ def test_a_lost_job_that_was_to_be_cancelled_ends_with_its_partial(make_job, cla
 
 
 def test_a_job_that_was_never_started_expires(make_job, do):
-    make_job(expires_after_seconds=1)
+    job = make_job(expires_after_seconds=1)
     with transaction() as session:
         session.execute(text("UPDATE jobs SET expires_at = now() - interval '1 s'"))
-    (move,) = do(rescue.expire, 10)
-    assert move.job.status is Status.EXPIRED
+    (event,) = do(rescue.expire, 10)
+    assert event.job_id == job.id
+    assert do(find_status, job.id) is Status.EXPIRED
 
 
 def test_a_job_between_two_attempts_stops_at_its_deadline_with_its_partial(make_job, claim, store, lose, do):
@@ -108,10 +109,10 @@ def test_a_job_between_two_attempts_stops_at_its_deadline_with_its_partial(make_
     lose(job)
     with transaction() as session:
         session.execute(text("UPDATE jobs SET deadline_at = now() - interval '1 s'"))
-    (move,) = do(rescue.stop_overdue, 10)
-    assert move.job.status is Status.INCOMPLETE
-    assert move.job.incomplete_reason == IncompleteReason.TOTAL_TIMEOUT
-    assert move.job.output_tokens == 7
+    (event,) = do(rescue.stop_overdue, 10)
+    assert event.data["incomplete_details"] == {"reason": IncompleteReason.TOTAL_TIMEOUT}
+    ended = do(find_job, job.id)
+    assert (ended.status, ended.output_tokens) == (Status.INCOMPLETE, 7)
 
 
 def test_what_is_past_its_retention_is_dropped_with_its_log(make_job, do):

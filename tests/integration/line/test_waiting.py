@@ -259,8 +259,8 @@ def test_a_window_that_passes_before_the_start_expires_the_job(make_job):
     job = make_job(tier="batch", completion_window="1h")
     with transaction() as session:
         session.execute(text("UPDATE jobs SET expires_at = now(), due_at = now()"))
-    (move,) = act(rescue.expire, 10)
-    assert (move.job.id, move.job.status) == (job.id, Status.EXPIRED)
+    (event,) = act(rescue.expire, 10)
+    assert (event.job_id, event.type) == (job.id, Status.EXPIRED.event_type)
 
 
 def test_a_window_that_passes_after_the_start_keeps_the_partial(make_job, claim):
@@ -276,9 +276,10 @@ def test_a_window_that_passes_after_the_start_keeps_the_partial(make_job, claim)
         lifecycle.hand_back(
             session, job.id, move.job.lease_id, lifecycle.Prefill(10, 0, 0.1), lifecycle.RequeueReason.PREEMPTED
         )
-    (ended,) = act(rescue.stop_overdue, 10)
-    assert ended.job.incomplete_reason == IncompleteReason.COMPLETION_WINDOW
-    assert (ended.job.status, ended.job.output_tokens) == (Status.INCOMPLETE, 5)
+    (event,) = act(rescue.stop_overdue, 10)
+    assert event.type == Status.INCOMPLETE.event_type
+    assert event.data["incomplete_details"] == {"reason": IncompleteReason.COMPLETION_WINDOW}
+    assert event.data["usage"]["output_tokens"] == 5
 
 
 @pytest.fixture

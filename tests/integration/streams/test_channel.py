@@ -215,10 +215,10 @@ def _lose(job):
 def _end(job, status):
     with transaction() as session:
         if status == "cancelled":
-            move = lifecycle.request_cancel(session, job.id)
+            event = lifecycle.request_cancel(session, job.id).event
         elif status == "expired":
             session.execute(text("UPDATE jobs SET expires_at = now()"))
-            (move,) = rescue.expire(session, 10)
+            (event,) = rescue.expire(session, 10)
         else:
             held = lifecycle.claim(session, job.id, "w", 60).job
             args = {
@@ -226,5 +226,5 @@ def _end(job, status):
                 "incomplete": (lifecycle.stop_early, "total_timeout"),
                 "failed": (lifecycle.fail, "internal_error", "No."),
             }[status]
-            move = args[0](session, job.id, held.lease_id, lifecycle.Prefill(), *args[1:])
-    announce([move.event])
+            event = args[0](session, job.id, held.lease_id, lifecycle.Prefill(), *args[1:]).event
+    announce([event])
