@@ -1,8 +1,9 @@
 """Endpoints of accounts, and jobs and batches that end while those listen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 from sqlalchemy import select, update
 
@@ -14,9 +15,24 @@ from app.jobs.tables import Job
 from app.webhooks import endpoints, secrets
 from app.webhooks.fanout import fan_out
 from app.webhooks.tables import Delivery, Endpoint, Message, Scheme
+from config.settings import settings
 
 URL = "https://203.0.113.1/hook"
 CALLBACK = "https://203.0.113.2/callback"
+
+
+@pytest.fixture
+def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """`configure(webhook_timeout_seconds=1)` changes settings for one test."""
+
+    def change(**values: Any) -> None:
+        for name, value in values.items():
+            monkeypatch.setenv(f"LONGHAUL_{name.upper()}", orjson.dumps(value).decode())
+        settings.cache_clear()
+
+    yield change
+    monkeypatch.undo()
+    settings.cache_clear()
 
 
 @pytest.fixture
