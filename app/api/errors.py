@@ -9,6 +9,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
+from app.anthropic.errors import MessageUnsupported
 from app.api.request_ids import request_id
 from app.batches import errors as batches
 from app.files import errors as files
@@ -96,6 +97,7 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     jobs.JobInBatch: 409,
     jobs.IllegalTransition: 409,
     openai.Unsupported: 400,
+    MessageUnsupported: 400,
     openai.ResponseNotFound: 404,
     openai.PreviousResponseNotFound: 400,
     openai.PreviousResponseUnusable: 400,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.anthropic import body as messages
 from app.jobs.errors import JobError, RequestInvalid
 from app.jobs.requests import JobRequest
 from app.jobs.submission import Spoken
@@ -25,6 +26,7 @@ ENDPOINTS: Final[dict[str, Surface]] = {
     "/v1/responses": Surface.RESPONSES,
     "/v1/chat/completions": Surface.CHAT,
     "/v1/completions": Surface.COMPLETIONS,
+    "/v1/messages": Surface.MESSAGES,
 }
 
 Json = dict[str, Any]
@@ -108,6 +110,11 @@ def _ask_completion(body: Json) -> Asked:
     return Asked(wanted, Spoken(Surface.COMPLETIONS, completions.echo(asked), is_stored=asked.store))
 
 
+def _ask_message(body: Json) -> Asked:
+    asked = parse(messages.CreateMessage, body)
+    return Asked(extras.requesting(messages.fields(asked), messages.NAMES), Spoken(Surface.MESSAGES))
+
+
 @dataclass(frozen=True, slots=True)
 class _Manner:
     """How a surface's bodies are read; `names` are its words for a job's fields."""
@@ -121,4 +128,5 @@ _MANNERS: Final = {
     Surface.RESPONSES: _Manner(_ask_response, responses.NAMES),
     Surface.CHAT: _Manner(_ask_chat, chat.NAMES),
     Surface.COMPLETIONS: _Manner(_ask_completion, completions.NAMES),
+    Surface.MESSAGES: _Manner(_ask_message, messages.NAMES),
 }

@@ -5,6 +5,8 @@ Of one job; a call's several choices are its route's business.
 from collections.abc import Callable
 from typing import Any, Final
 
+from app.anthropic import ids as anthropic_ids
+from app.anthropic import message
 from app.jobs.log import Output
 from app.jobs.tables import Job, Surface
 from app.openai import ids
@@ -47,10 +49,12 @@ _DESCRIBE: Final[dict[Surface, Callable[[Job, Output], Json]]] = {
     Surface.RESPONSES: response.describe,
     Surface.CHAT: lambda job, output: chat.describe([job], [output]),
     Surface.COMPLETIONS: lambda job, output: completions.describe([job], [output]),
+    Surface.MESSAGES: message.describe,
 }
 _NAME: Final[dict[Surface, Callable[[str], str]]] = {
     Surface.JOBS: lambda job_id: job_id,
     Surface.RESPONSES: ids.resp_id,
     Surface.CHAT: ids.chat_id,
     Surface.COMPLETIONS: ids.cmpl_id,
+    Surface.MESSAGES: anthropic_ids.message_id,
 }
