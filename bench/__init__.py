@@ -8,5 +8,8 @@ chats      streamed chat completions of one server
 bare       a worker that can also run its engine without the platform: the reference
 plain      a worker with two plain Celery queues: what the line is compared with
 bulk       waiting jobs by the thousand
+batch_client     a file of requests: written, run, fetched, checked
+batch_memory     what processes take more than when idle
+batch_reference  vLLM's own run-batch
 report     figures, their table and their JSON line
 """

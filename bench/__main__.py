@@ -17,9 +17,10 @@ BENCHES: Final = {
     "fairness": "an account with ten jobs behind one with 20,000; equal and unequal accounts side by side",
     "depth": "what submitting, planning and claiming cost with 1,000 and with 1,000,000 waiting jobs",
     "overload": "arrivals at 0.5 to 3 times capacity: waits, refusals, shedding",
+    "batch": "a file of 50,000 requests through /v1/batches (--engine vllm: beside vLLM's own run-batch)",
     "followers": "3,000 WebSocket followers on one web process: memory and delivery lag",
 }
-ENGINE_CHOSEN: Final = ("line", "ttft")
+ENGINE_CHOSEN: Final = ("line", "batch", "ttft")
 
 
 def main() -> None:
@@ -32,13 +33,15 @@ def main() -> None:
     parser.add_argument("name", nargs="?", choices=BENCHES, metavar="NAME")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: ends within a minute")
-    parser.add_argument("--engine", choices=["vllm", "simulated"], help="of `line`, of `ttft` (else both)")
+    parser.add_argument(
+        "--engine", choices=["vllm", "simulated"], help="of `line` and `batch`, of `ttft` (else both)"
+    )
     options = parser.parse_args()
     if options.name is None:
         parser.print_help()
         return
     if options.engine and options.name not in ENGINE_CHOSEN:
-        parser.error(f"--engine is for {' and '.join(ENGINE_CHOSEN)} alone")
+        parser.error(f"--engine is for {', '.join(ENGINE_CHOSEN)} alone")
     given = {"engine": options.engine} if options.engine else {}
     # Told to stop, unwind: what was started is stopped on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

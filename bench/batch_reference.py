@@ -12,7 +12,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import psutil
 
 from bench.harness import BenchFailed, Platform
@@ -31,7 +30,7 @@ RUNNER: Final = "vllm.entrypoints.launchers.run_batch"
 ENGINE: Final = "vllm.entrypoints.launchers.api_server.entry"
 
 
-def run_reference(started: Platform, model: str, folder: Path) -> tuple[float, list[dict[str, Any]]]:
+def run_reference(started: Platform, model: str, folder: Path) -> tuple[float, list[bytes]]:
     """The seconds it took, and the lines of its output."""
     for name in (STARTED, SECONDS):
         (folder / name).unlink(missing_ok=True)
@@ -41,8 +40,7 @@ def run_reference(started: Platform, model: str, folder: Path) -> tuple[float, l
         _wait(process, folder / SECONDS)
     finally:
         started.kill(NAME)
-    lines = (folder / OUTPUT).read_bytes().splitlines()
-    return float((folder / SECONDS).read_text()), [orjson.loads(line) for line in lines]
+    return float((folder / SECONDS).read_text()), (folder / OUTPUT).read_bytes().splitlines()
 
 
 def _wait(process: psutil.Process, result: Path) -> None:

@@ -67,11 +67,14 @@ class Platform:
         (serving,) = master.children()
         return serving
 
-    def start_background(self) -> None:
-        self._start("background", read_procfile()["background"])
+    def start_background(self) -> psutil.Process:
+        return self._start_line("background")
 
-    def start_dispatcher(self) -> None:
-        self._start("dispatcher", read_procfile()["dispatcher"])
+    def start_dispatcher(self) -> psutil.Process:
+        return self._start_line("dispatcher")
+
+    def start_batches(self) -> psutil.Process:
+        return self._start_line("batches")
 
     def start_worker(self, model: str, app: str = "bench.bare", **environment: str) -> psutil.Process:
         """A worker that also takes orders for bare rounds, or the Celery app of another bench module."""
@@ -115,6 +118,10 @@ class Platform:
             jobs = [submission.submit(session, draft)[0] for draft in drafts]
         wake()
         return [job.id for job in jobs]
+
+    def _start_line(self, name: str) -> psutil.Process:
+        """One of the Procfile that nobody has to wait for."""
+        return psutil.Process(self._start(name, read_procfile()[name]).pid)
 
     def _start(self, name: str, command: str, **environment: str) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -27,7 +27,7 @@ def test_without_a_name_it_lists_the_benches():
     done = bench()
     assert done.returncode == 0
     for name in (
-        "overhead", "ttft", "submit", "ceiling", "followers", "line", "fairness", "depth", "overload",
+        "overhead", "ttft", "submit", "ceiling", "followers", "line", "fairness", "depth", "overload", "batch",
     ):  # fmt: skip
         assert f"  {name} " in done.stdout
 
@@ -82,6 +82,7 @@ def test_vllms_own_server_is_given_all_that_our_engine_is_given():
     [
         "submit",
         "depth",
+        pytest.param("batch", marks=pytest.mark.slow),
         pytest.param("line", marks=pytest.mark.slow),
         pytest.param("fairness", marks=pytest.mark.slow),
         pytest.param("overload", marks=pytest.mark.slow),
