@@ -73,7 +73,7 @@ def check(load: Load, answers: Iterable[bytes]) -> int:
 
 
 class Batches:
-    """As a client sees them, but that their status is read from the database: asking costs the platform little."""
+    """As a client sees them, but that the database says their status: asking costs the platform little."""
 
     def __init__(self, url: str, key: str) -> None:
         self._http = httpx.Client(
