@@ -37,12 +37,13 @@ class Exchange:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """`schema` is the document's name, `type_` the SDK's type, `ours` the fields that the document lacks: we
-    add them, or OpenAI does (`store`).
+    add them, or OpenAI does (`store`). `has_nulls`: OpenAI sends null where its document has a type alone.
     """
 
     schema: str
     type_: Any
     ours: frozenset[str] = frozenset()
+    has_nulls: bool = False
 
 
 RESPONSE: Final = Shape("Response", sdk_responses.Response, frozenset({"store"}))
@@ -57,6 +58,17 @@ MODEL: Final = Shape(
     frozenset({"context_tokens", "max_output_tokens", "description", "engine", "workers", "slots", "tiers"}),
 )
 FILE: Final = Shape("OpenAIFile", sdk.FileObject)
+BATCH: Final = Shape(
+    "Batch",
+    sdk.Batch,
+    frozenset(
+        {
+            *("on_invalid", "dry_run", "retry_of", "webhook_url", "price_factor"),
+            *("running", "cost", "currency", "estimate", "urls"),
+        }
+    ),
+    has_nulls=True,
+)
 COUNT: Final = Shape("TokenCountsResource", InputTokenCountResponse)
 
 _ID = r"[^/]+"
@@ -68,11 +80,13 @@ _PLAIN: Final = (
     ("POST /v1/completions", COMPLETION),
     (rf"GET /v1/models/{_ID}", MODEL),
     (rf"(POST /v1/files|GET /v1/files/{_ID})", FILE),
+    (rf"(POST /v1/batches(/{_ID}/(cancel|retry))?|GET /v1/batches/{_ID})", BATCH),
 )
 _LISTS: Final = (
     (rf"GET /v1/responses/{_ID}/input_items", ITEM),
     ("GET /v1/models", MODEL),
     ("GET /v1/files", FILE),
+    ("GET /v1/batches", BATCH),
 )
 _STREAMS: Final = (
     (rf"(POST /v1/responses|GET /v1/responses/{_ID})", None),
@@ -100,7 +114,8 @@ def faults_of(exchange: Exchange) -> list[str]:
 
 
 def faults(shape: Shape, value: Any) -> list[str]:
-    found = [*_by_sdk(shape.type_, value), *_by_document(shape.schema, value)]
+    documented = {k: v for k, v in value.items() if v is not None} if shape.has_nulls else value
+    found = [*_by_sdk(shape.type_, value), *_by_document(shape.schema, documented)]
     if (document := _validators()) is not None:
         known = document.fields(shape.schema, value.get("type")) | shape.ours
         found += [f"field {name!r} is not OpenAI's" for name in value if name not in known]

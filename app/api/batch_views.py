@@ -24,6 +24,7 @@ from config.queues import Window
 
 FAULTS_SHOWN: Final = 1_000
 FAULTS_SHOWN_IN_LISTS: Final = 10
+INVALID_LINES: Final = "invalid_lines"  # the faults say it
 
 
 class BatchFaultView(BaseModel):
@@ -223,12 +224,13 @@ def _times(batch: Batch) -> dict[str, int | None]:
 
 
 def _errors(batch: Batch, faults: Faults) -> dict[str, Any] | None:
-    """What is wrong with lines and, where there is one, why the whole batch failed."""
+    """What is wrong with lines and, where it is something else, why the whole batch failed."""
     data = [_fault(fault) for fault in faults.first]
-    if batch.error_code and not data:
+    total = faults.total
+    if batch.error_code and batch.error_code != INVALID_LINES and (not data or data[0]["line"]):
         of_all = BatchFault(line=0, code=batch.error_code, message=batch.error_message)
-        data = [_fault(of_all)]
-    return {"object": "list", "data": data, "total": max(faults.total, len(data))} if data else None
+        data, total = [_fault(of_all), *data], total + 1
+    return {"object": "list", "data": data, "total": total} if data else None
 
 
 def _fault(fault: BatchFault) -> dict[str, Any]:

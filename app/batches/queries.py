@@ -77,8 +77,7 @@ def faults_of(session: Session, batches: Iterable[Batch], limit: int) -> dict[st
         .group_by(BatchFault.batch_id)
     )
     return {
-        batch_id: Faults(_page_of_faults(session, batch_id, -1, limit), total)
-        for batch_id, total in counted.tuples()
+        batch_id: Faults(_page_of_faults(session, batch_id, -1, limit), total) for batch_id, total in counted
     }
 
 

@@ -18,6 +18,7 @@ from werkzeug.serving import make_server
 
 from tests.conftest import ROOT, VAR_DIR
 from tests.eventually import eventually
+from tests.integration.api.batching import Batches
 from tests.integration.streams.conftest import PlayedWorker
 
 
@@ -72,6 +73,12 @@ def alice(caller: Callable[..., Caller]) -> Caller:
 @pytest.fixture
 def mallory(caller: Callable[..., Caller]) -> Caller:
     return caller("mallory")
+
+
+@pytest.fixture
+def batches(alice: Caller) -> Batches:
+    """Alice's, with their background process played."""
+    return Batches(alice)
 
 
 @pytest.fixture
