@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from flask import Response, jsonify, request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from app.api import ending, submitting, views, waiting
 from app.api.auth import account_id, protected
@@ -13,6 +13,7 @@ from app.api.bodies import parse_body, parse_query, query_values
 from app.api.describe import describe
 from app.api.errors import BodyInvalid
 from app.db import transaction
+from app.ids import is_id
 from app.jobs import log, queries
 from app.jobs.requests import JobRequest
 from app.jobs.states import Status
@@ -35,11 +36,19 @@ class ListQuery(BaseModel):
     status: Status | None = None
     model: str | None = None
     tier: Tier | None = None
+    batch_id: str | None = Field(None, description="Of the lines of one batch; with `order=asc`, line by line.")
     created_after: datetime | None = Field(None, description="ISO 8601 or Unix seconds.")
     created_before: datetime | None = None
     after: str | None = Field(None, description="The last id of the page before.")
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"
+
+    @field_validator("batch_id")
+    @classmethod
+    def _is_id(cls, batch_id: str | None) -> str | None:
+        if batch_id is not None and not is_id("batch", batch_id):
+            raise ValueError("not the id of a batch")
+        return batch_id
 
 
 @blueprint.post("/v1/jobs")
@@ -93,7 +102,13 @@ def show(job_id: str) -> Response:
 def index() -> Response:
     page = parse_query(ListQuery)
     chosen = queries.Filter(
-        page.status, page.model, page.tier, _metadata_filter(), page.created_after, page.created_before
+        page.status,
+        page.model,
+        page.tier,
+        _metadata_filter(),
+        page.batch_id,
+        page.created_after,
+        page.created_before,
     )
     with transaction() as session:
         if page.after is not None:

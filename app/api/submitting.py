@@ -24,6 +24,8 @@ from app.jobs.submission import Spoken
 from app.jobs.tables import Job
 from app.line.estimates import Ahead
 from app.redis import RedisError, quick_client
+from app.webhooks.registering import require_callback
+from app.webhooks.secrets import require_account_secret
 from config.settings import settings
 
 log = structlog.get_logger(__name__)
@@ -61,7 +63,7 @@ def submit(
     job_id: str | None = None,
 ) -> Joined:
     """The job, and whether it is new; `job_id` is to be its id then. Raises what `app.jobs.errors`,
-    `app.tokens.errors` and `app.gate.errors` have for it.
+    `app.tokens.errors`, `app.webhooks.errors` and `app.gate.errors` have for it.
     """
     caller = auth.caller()
     request_hash = drafting.hash_of(wanted, spoken)
@@ -70,7 +72,15 @@ def submit(
     draft = drafting.draft(
         wanted, caller, spoken, request_hash=request_hash, idempotency_key=idempotency_key, job_id=job_id
     )
+    if draft.webhook_url is not None:
+        _require_callback(draft.webhook_url, caller)
     return _join(draft, caller)
+
+
+def _require_callback(url: str, caller: Caller) -> None:
+    require_callback(url, "webhook_url")
+    with transaction() as session:
+        require_account_secret(session, caller.account_id)
 
 
 def _earlier(caller: Caller, idempotency_key: str, request_hash: bytes) -> Job | None:

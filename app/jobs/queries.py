@@ -2,16 +2,20 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, DateTime, column, exists, func, select, table
 from sqlalchemy.orm import Session
 
-from app.ids import is_id
+from app.ids import PrefixedId, is_id
 from app.jobs import log
-from app.jobs.errors import JobActive, JobNotFound
+from app.jobs.errors import JobActive, JobInBatch, JobNotFound
 from app.jobs.states import Status
 from app.jobs.tables import Job, Worker
 from config.queues import Tier
+
+# As much of `app.batches`, which is built on jobs, as erasing them must know.
+_batches: Final = table("batches", column("id", PrefixedId("batch")), column("finished_at", DateTime()))
 
 
 def get_job(session: Session, account_id: str, job_id: str) -> Job:
@@ -38,6 +42,7 @@ class Filter:
     model: str | None = None
     tier: Tier | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    batch_id: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -47,9 +52,9 @@ def list_jobs(
 ) -> list[Job]:
     """One page of an account's jobs. `after` is the id of the last job of the page before."""
     statement = select(Job).where(Job.account_id == account_id)
-    for column, value in ((Job.status, chosen.status), (Job.model, chosen.model), (Job.tier, chosen.tier)):
-        if value is not None:
-            statement = statement.where(column == value)
+    for name in ("status", "model", "tier", "batch_id"):
+        if (value := getattr(chosen, name)) is not None:
+            statement = statement.where(getattr(Job, name) == value)
     if chosen.metadata:
         statement = statement.where(Job.labels.contains(dict(chosen.metadata)))
     if chosen.created_after is not None:
@@ -62,11 +67,23 @@ def list_jobs(
 
 
 def delete_job(session: Session, account_id: str, job_id: str) -> None:
-    """Erase a finished job with its log. Raises `JobNotFound`, `JobActive`."""
+    """Erase a finished job with its log. Raises `JobNotFound`, `JobInBatch`, `JobActive`."""
     job = get_job(session, account_id, job_id)
+    require_free(session, job)
     if not job.status.is_terminal:
         raise JobActive(job_id, job.status)
     log.erase(session, [job_id])
+
+
+def require_free(session: Session, job: Job) -> None:
+    """Raises `JobInBatch` for a line of a batch that has not ended: its files are made of its lines."""
+    if job.batch_id is not None and session.scalar(select(is_held()).where(Job.id == job.id)):
+        raise JobInBatch(job.id, job.batch_id)
+
+
+def is_held() -> ColumnElement[bool]:
+    """Whether a job is a line of a batch that has not ended."""
+    return exists().where(_batches.c.id == Job.batch_id, _batches.c.finished_at.is_(None))
 
 
 def live_workers(session: Session, within_seconds: float) -> list[Worker]:

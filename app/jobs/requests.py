@@ -29,6 +29,8 @@ MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
 
 class Shape(BaseModel):
+    """Lists and objects get their defaults from factories: a default value is copied deeply each time."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -42,7 +44,7 @@ class Message(Shape):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] = ""
-    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOL_CALLS)] = []
+    tool_calls: list[ToolCall] = Field(default_factory=list, max_length=MAX_TOOL_CALLS)
     tool_call_id: CallId | None = None
 
     @model_validator(mode="after")
@@ -104,7 +106,7 @@ class JobRequest(Shape):
     prompt_format: Literal["chat", "raw"] = Field(
         "chat", description="raw: the model reads `input` as it stands, without its chat template."
     )
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] = []
+    tools: list[FunctionTool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     tier: Tier | None = Field(
@@ -124,18 +126,18 @@ class JobRequest(Shape):
     top_k: int = Field(0, ge=0, le=1_000_000)
     min_p: float = Field(0.0, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)] = []
+    stop: list[StopString] = Field(default_factory=list, max_length=MAX_STOP_STRINGS)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
-    logit_bias: Annotated[
-        dict[TokenId, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_LOGIT_BIAS)
-    ] = {}
+    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] = Field(
+        default_factory=dict, max_length=MAX_LOGIT_BIAS
+    )
     logprobs: int | None = Field(None, ge=0, le=20)
     ignore_eos: bool = False
     text: TextOptions = TextOptions()
 
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_METADATA_PAIRS)] = {}
+    metadata: dict[MetadataKey, MetadataValue] = Field(default_factory=dict, max_length=MAX_METADATA_PAIRS)
     timeouts: Timeouts = Timeouts()
     expires_after_seconds: int | None = Field(None, ge=1, le=30 * DAY_SECONDS)
     webhook_url: WebhookUrl | None = Field(

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.jobs import log, states
 from app.jobs.moves import NO_LEASE, Move, move, move_many
+from app.jobs.queries import is_held
 from app.jobs.retry import GiveUp, after_lost_attempt
 from app.jobs.states import IncompleteReason, RequeueReason, Transition
 from app.jobs.tables import Job, JobEvent, Worker
@@ -104,7 +105,9 @@ def stop_overdue(session: Session, limit: int) -> Sequence[JobEvent]:
 
 
 def delete_finished(session: Session, older_than: timedelta, limit: int) -> int:
-    """Drop jobs that ended longer ago than the retention, with their logs. Returns how many."""
+    """Drop jobs that ended longer ago than the retention, with their logs, but for lines of a batch that has
+    not ended. Returns how many.
+    """
     return _delete(session, older_than, limit)
 
 
@@ -116,7 +119,7 @@ def delete_unstored(session: Session, older_than: timedelta, limit: int) -> int:
 def _delete(session: Session, older_than: timedelta, limit: int, *which: ColumnElement[bool]) -> int:
     ids = session.scalars(
         select(Job.id)
-        .where(Job.finished_at < func.now() - older_than, *which)
+        .where(Job.finished_at < func.now() - older_than, ~is_held(), *which)
         .limit(limit)
         .with_for_update(skip_locked=True)
     ).all()

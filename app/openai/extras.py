@@ -6,7 +6,7 @@ refuse by name. It knows no single endpoint.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -55,7 +55,7 @@ class Extras(BaseModel):
     UNSUPPORTED: ClassVar[Harmless] = {}
 
     service_tier: ServiceTier = Field("auto", description="flex is the batch tier.")
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_METADATA_PAIRS)] = {}
+    metadata: dict[MetadataKey, MetadataValue] = Field(default_factory=dict, max_length=MAX_METADATA_PAIRS)
     tier: Tier | None = None
     completion_window: Window | None = None
     session_id: SessionId | None = None
@@ -171,6 +171,13 @@ def requesting(fields: Mapping[str, Any], names: Mapping[str, str]) -> JobReques
         path = [str(step) for step in first["loc"]] or [reason.partition(" ")[0]]
         param = ".".join([names.get(path[0], path[0]), *path[1:]])
         raise RequestInvalid(param, f"Invalid '{param}': {reason}.") from error
+
+
+def words_of(body: Extras, names: Mapping[str, str]) -> Mapping[str, str]:
+    """`names`, and that of a webhook's URL where the body's metadata has it."""
+    if body.webhook_url is None and "webhook_url" in body.metadata:
+        return {**names, "webhook_url": "metadata.webhook_url"}
+    return names
 
 
 def reworded(error: JobError, names: Mapping[str, str]) -> JobError:

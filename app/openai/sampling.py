@@ -51,10 +51,10 @@ class Sampling(Extras):
     top_p: float = Field(1.0, gt=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: dict[int, Bias] = Field({}, max_length=MAX_LOGIT_BIAS)
+    logit_bias: dict[int, Bias] = Field(default_factory=dict, max_length=MAX_LOGIT_BIAS)
     seed: Seed | None = None
     stop: list[StopString] = Field(
-        [], max_length=MAX_STOP_STRINGS, description="A string stands for a list of it."
+        default_factory=list, max_length=MAX_STOP_STRINGS, description="A string stands for a list of it."
     )
     top_k: int = Field(0, ge=0, le=1_000_000)
     min_p: float = Field(0.0, ge=0, le=1)

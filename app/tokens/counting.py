@@ -33,6 +33,8 @@ def count(spec: ModelSpec, prompt: Prompt) -> int:
     """How many tokens the engine will make of the prompt. Where the model's tokenizer is not on this machine
     it is a guess, and the engine decides. Raises `PromptInvalid`.
     """
+    if spec.engine == "simulated" and _size(prompt) <= INLINE_CHARS:
+        return _simulated(prompt)
     version = _version(spec)
     key = _digest(spec, version, prompt)
     with _counted_lock:

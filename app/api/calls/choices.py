@@ -49,7 +49,7 @@ def answer(body: Sampling, asked: Sequence[tuple[JobRequest, Spoken]], told: Tol
     try:
         call = calling.start(asked, key, goes_on=calling.goes_on(body, extras.resolve(body), key))
     except JobError as error:
-        raise extras.reworded(error, told.names) from None
+        raise extras.reworded(error, extras.words_of(body, told.names)) from None
     if body.stream:
         return telling.stream(call, ChunkStory(told.project(call.jobs)))
     calling.wait(call)

@@ -17,9 +17,12 @@ from app.api.calls.response_views import MEDIA_TYPES, STREAMED, EventStory, Resp
 from app.api.describe import describe
 from app.db import transaction
 from app.jobs import log
+from app.jobs.errors import JobError
+from app.jobs.requests import JobRequest
 from app.jobs.states import Status
 from app.jobs.submission import Spoken
 from app.jobs.tables import Surface
+from app.openai import extras
 from app.openai.errors import PreviousResponseNotFound, PreviousResponseUnusable
 from app.openai.responses import body as bodies
 from app.openai.responses import items, response
@@ -63,12 +66,19 @@ def begin(body: CreateResponse, key: str | None = None) -> tuple[Call, Projector
     earlier = _earlier(body.previous_response_id)
     wanted = fitted(bodies.to_request(body, items.messages(earlier)), body.truncation)
     spoken = Spoken(Surface.RESPONSES, bodies.echo(body, earlier), is_stored=body.store)
-    if body.background:
-        call = calling.start_in_background(wanted, spoken, key, follows=body.stream)
-    else:
-        call = calling.start([(wanted, spoken)], key, goes_on=calling.goes_on(body, body.routing, key))
-        call.is_resumable = body.store
+    try:
+        call = _start(body, wanted, spoken, key)
+    except JobError as error:
+        raise extras.reworded(error, extras.words_of(body, bodies.NAMES)) from None
     return call, Projector(call.jobs[0])
+
+
+def _start(body: CreateResponse, wanted: JobRequest, spoken: Spoken, key: str | None) -> Call:
+    if body.background:
+        return calling.start_in_background(wanted, spoken, key, follows=body.stream)
+    call = calling.start([(wanted, spoken)], key, goes_on=calling.goes_on(body, body.routing, key))
+    call.is_resumable = body.store
+    return call
 
 
 def _earlier(response_id: str | None) -> list[dict[str, Any]]:

@@ -90,6 +90,8 @@ def cancel(response_id: str) -> Response:
 )
 def delete(response_id: str) -> Response:
     job = response_views.get(response_id)
+    with transaction() as session:
+        queries.require_free(session, job)
     if not job.status.is_terminal:
         ending.cancel(job.id)
     with transaction() as session:

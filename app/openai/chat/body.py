@@ -61,7 +61,7 @@ class CreateChat(Sampling):
     }
 
     messages: Messages
-    tools: Tools = Field([])
+    tools: Tools = Field(default_factory=list)
     tool_choice: Choice = "auto"
     parallel_tool_calls: bool = True
     response_format: Annotated[PlainText | JsonObject | SchemaFormat, Field(discriminator="type")] = PlainText()

@@ -67,7 +67,7 @@ class Answer(Part):
     role: Literal["assistant"]
     content: str | Said | None = None
     refusal: str | None = None
-    tool_calls: list[Call] = Field([], max_length=MAX_TOOL_CALLS)
+    tool_calls: list[Call] = Field(default_factory=list, max_length=MAX_TOOL_CALLS)
     reasoning_content: str | None = None
     parsed: Any = None
 
@@ -115,7 +115,8 @@ def _joined(content: str | Sequence[Text | Refusal]) -> str:
 
 
 _FOREIGN_PARTS: Final = ("image_url", "input_audio", "file")
-_FOREIGN_FIELDS: Final[Harmless] = {"audio": (), "function_call": (), "annotations": ([],)}
+_FOREIGN_TO_TOOLS: Final[Harmless] = {"audio": (), "function_call": (), "annotations": ([],)}
+_FOREIGN: Final[Harmless] = {**_FOREIGN_TO_TOOLS, "name": ()}
 
 
 def refuse_foreign(messages: Any) -> Iterator[Any]:
@@ -130,15 +131,16 @@ def refuse_foreign(messages: Any) -> Iterator[Any]:
         role = message.get("role")
         if role == "function":
             raise Unsupported(f"{where}role")
-        refuse(message, _FOREIGN_FIELDS if role == "tool" else {**_FOREIGN_FIELDS, "name": ()}, where)
+        foreign = _FOREIGN_TO_TOOLS if role == "tool" else _FOREIGN
+        refuse(message, foreign, where)
         for name in ("content", "tool_calls"):
-            _refuse_kinds(message.get(name), f"{where}{name}.")
-        gone = _FOREIGN_FIELDS.keys() if role == "tool" else {*_FOREIGN_FIELDS, "name"}
-        yield {name: value for name, value in message.items() if name not in gone}
+            if isinstance(parts := message.get(name), list):
+                _refuse_kinds(parts, f"{where}{name}.")
+        yield {name: value for name, value in message.items() if name not in foreign}
 
 
-def _refuse_kinds(parts: Any, where: str) -> None:
-    for index, part in enumerate(parts if isinstance(parts, list) else ()):
+def _refuse_kinds(parts: list[Any], where: str) -> None:
+    for index, part in enumerate(parts):
         if isinstance(part, dict) and part.get("type") in {*_FOREIGN_PARTS, "custom"}:
             raise Unsupported(f"{where}{index}")
 

@@ -31,7 +31,7 @@ class Asking(Extras):
     input: Input
     instructions: str | None = Field(None, max_length=MAX_INPUT_CHARS)
     previous_response_id: ResponseId | None = None
-    tools: list[options.Tool] = Field([], max_length=MAX_TOOLS)
+    tools: list[options.Tool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: options.Choice = "auto"
     parallel_tool_calls: bool = True
     text: options.TextConfig = options.TextConfig()
@@ -93,7 +93,7 @@ class CreateResponse(Asking):
 
     background: bool = False
     background_options: options.BackgroundOptions | None = None
-    include: list[options.Include] = Field([])
+    include: list[options.Include] = Field(default_factory=list)
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     prompt_cache_key: Identifier | None = None
     safety_identifier: Annotated[str, StringConstraints(max_length=64)] | None = None
@@ -113,7 +113,7 @@ class CreateResponse(Asking):
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     seed: Seed | None = None
     stop: list[StopString] = Field(
-        [], max_length=MAX_STOP_STRINGS, description="A string stands for a list of it."
+        default_factory=list, max_length=MAX_STOP_STRINGS, description="A string stands for a list of it."
     )
     top_k: int = Field(0, ge=0, le=1_000_000)
 

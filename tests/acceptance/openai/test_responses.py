@@ -279,7 +279,7 @@ def test_an_extra_that_cannot_be_is_refused_by_its_name(client):
     for place, options in (
         ("metadata.tier", {"metadata": {"tier": "gold"}}),
         ("tier", {"extra_body": {"tier": "gold"}}),
-        ("webhook_url", {"extra_body": {"webhook_url": "https://example.com/hook"}}),
+        ("webhook_url", {"extra_body": {"webhook_url": "https://10.0.0.1/hook"}}),
     ):
         with pytest.raises(BadRequestError) as refusal:
             client.responses.create(**SHORT, **options)

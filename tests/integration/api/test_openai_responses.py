@@ -319,7 +319,7 @@ def test_what_is_too_long_is_refused_or_loses_its_oldest_messages(alice, work):
         ({"service_tier": "priority"}, "service_tier"),
         ({"temperature": 3}, "temperature"),
         ({"metadata": {"tier": "express"}}, "metadata.tier"),
-        ({"metadata": {"webhook_url": "https://x"}}, "metadata.webhook_url"),
+        ({"metadata": {"webhook_url": "https://10.0.0.1/"}}, "metadata.webhook_url"),
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
         ({"input": []}, "input"),

@@ -79,7 +79,6 @@ UNSUPPORTED = [
     ("reasoning_effort", "high", "reasoning_effort"),
     ("verbosity", "high", "verbosity"),
     ("web_search_options", {}, "web_search_options"),
-    ("webhook_url", "https://example.com/", "webhook_url"),
     ("service_tier", "priority", "service_tier"),
     ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
     ("tools", [{"type": "custom", "custom": {"name": "x"}}], "tools.0.type"),

@@ -33,7 +33,6 @@ def ask(**body):
         ("prompt", ["Once", 1], "prompt"),
         ("service_tier", "priority", "service_tier"),
         ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
-        ("webhook_url", "https://example.com/", "webhook_url"),
     ],
 )
 def test_what_openai_knows_and_we_do_not_serve_is_refused_by_name(name, value, param):

@@ -78,6 +78,9 @@ def test_what_contradicts_itself_or_is_unknown_in_metadata_is_named(body, param)
 
 def test_the_body_goes_before_metadata_and_parameters_before_both_but_the_body():
     given = {"metadata": {"session_id": "a", "on_disconnect": "continue", "completion_window": "24h"}}
+    hook = {"metadata": {"webhook_url": "https://a.example/"}}
+    assert ask(**hook).fields["webhook_url"] == "https://a.example/"
+    assert ask(**hook, webhook_url="https://b.example/").fields["webhook_url"] == "https://b.example/"
     found = ask(**given)
     assert (found.session_id, found.on_disconnect, found.completion_window) == ("a", "continue", Window.ONE_DAY)
     found = ask(**given, session_id="b", on_disconnect="cancel", completion_window="8h")
@@ -100,8 +103,6 @@ def test_the_body_goes_before_metadata_and_parameters_before_both_but_the_body()
         ({"effort": "high"}, "effort"),
         ({"effort": False}, "effort"),
         ({"effort": 0}, "effort"),
-        ({"webhook_url": "https://example.com/"}, "webhook_url"),
-        ({"metadata": {"webhook_url": "https://example.com/"}}, "metadata.webhook_url"),
         ({"service_tier": "priority"}, "service_tier"),
         ({"service_tier": "scale"}, "service_tier"),
         ({"service_tier": "fast"}, "service_tier"),
@@ -150,6 +151,8 @@ EDGES = [
     ("session_id", "s", ""),
     ("on_disconnect", "continue", "stay"),
     ("completion_window", "1h", "3h"),
+    ("webhook_url", "https://example.com/" + "x" * 2_028, "https://example.com/" + "x" * 2_029),
+    ("webhook_url", "https://example.com/", ""),
 ]
 
 

@@ -35,7 +35,6 @@ def test_the_least_that_is_said_is_an_interactive_job():
         ({"moderation": {"model": "x"}}, "moderation"),
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
-        ({"webhook_url": "https://x"}, "webhook_url"),
         ({"service_tier": "priority"}, "service_tier"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
