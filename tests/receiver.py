@@ -1,5 +1,6 @@
 """A receiver of webhooks on this machine: real sockets, and answers as odd as a test wants them."""
 
+import contextlib
 import socketserver
 import ssl
 import threading
@@ -8,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import parse_headers
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -55,7 +56,7 @@ class Receiver:
         self._server.shutdown()
         self._server.server_close()
 
-    def __enter__(self) -> "Receiver":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,12 +107,12 @@ class _Server(socketserver.ThreadingTCPServer):
         return request, address
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        try:
-            if self.context:
-                request = self.context.wrap_socket(request, server_side=True)
-            super().finish_request(request, client_address)
-        except OSError:
-            request.close()  # whoever sent has left
+        with contextlib.suppress(OSError):  # whoever sent may leave at any time
+            if self.context is None:
+                super().finish_request(request, client_address)
+                return
+            with self.context.wrap_socket(request, server_side=True) as wrapped:
+                super().finish_request(wrapped, client_address)
 
 
 class _Handler(socketserver.StreamRequestHandler):
