@@ -25,8 +25,7 @@ def request(session: Session, batch: Batch) -> Batch:
         return found
     found = lifecycle.advance(session, batch.id, {BatchStatus.IN_PROGRESS}, BatchStatus.CANCELLING)
     if found is None:
-        session.refresh(batch)
-        return batch
+        return session.get_one(Batch, batch.id, populate_existing=True)
     tell_workers(session, batch.id)
     return found
 

@@ -37,7 +37,7 @@ class Ended(NamedTuple):
 def output_lines(batch: Batch) -> Iterator[bytes]:
     """Lines that have an answer."""
     for ended in ended_lines(batch.id, ANSWERED):
-        yield _written(_answered(ended))
+        yield written(_answered(ended))
 
 
 def error_lines(batch: Batch) -> Iterator[bytes]:
@@ -45,7 +45,7 @@ def error_lines(batch: Batch) -> Iterator[bytes]:
     failed = ((ended.line, _without_answer(batch, ended)) for ended in ended_lines(batch.id, ENDED & ~ANSWERED))
     faults = ((fault.line, _faulty(batch, fault)) for fault in faults_of(batch.id))
     for _, said in merge(failed, faults, key=lambda entry: entry[0]):
-        yield _written(said)
+        yield written(said)
 
 
 def ended_lines(batch_id: str, which: ColumnElement[bool] = ENDED) -> Iterator[Ended]:
@@ -72,7 +72,7 @@ def _sizes(batch_id: str, which: ColumnElement[bool], after: int) -> list[_Size]
         .limit(LINES_LISTED)
     )
     with transaction() as session:
-        return [_Size(*row) for row in session.execute(statement).tuples()]
+        return [_Size(*row) for row in session.execute(statement)]
 
 
 def _fitting(sizes: Sequence[_Size]) -> Iterator[list[str]]:
@@ -169,7 +169,8 @@ _ESCAPED: Final = (
 )
 
 
-def _written(said: dict[str, Any]) -> bytes:
+def written(said: dict[str, Any]) -> bytes:
+    """As a line."""
     written = orjson.dumps(said)
     for character, escaped in _ESCAPED:
         written = written.replace(character, escaped)
