@@ -87,6 +87,7 @@ class Settings(BaseSettings):
     max_batch_lines: int = 50_000
     max_batch_bytes: int = 200 * 1024 * 1024
     max_line_bytes: int = 2_000_000
+    max_message_batch_bytes: int = 200 * 1024 * 1024  # of a body of inline requests, as Anthropic's are
     batch_interval_seconds: float = 0.5  # how often running batches are looked at
     batch_progress_seconds: float = 2.0  # least time between two progress events of a batch
 

@@ -12,6 +12,7 @@ from app.api import (
     files,
     health,
     jobs,
+    message_batches,
     models,
     openapi,
     queues,
@@ -28,7 +29,7 @@ from config.settings import settings
 FEATURES = (
     *(jobs, events, stream, tickets),
     *(responses, responses_socket, stored_responses, chat, completions, models),
-    *(files, batches, batch_lines, batch_events, batch_stream),
+    *(files, batches, batch_lines, batch_events, batch_stream, message_batches),
     *(webhooks, webhook_deliveries),
     *(queues, health, openapi),
 )

@@ -49,11 +49,12 @@ def key_hash() -> bytes:
 
 
 def require_key() -> None:
-    """Raises `KeyMissing` unless the request carries a valid key."""
+    """Raises `KeyMissing` unless the request has a valid key, as clients of OpenAI or Anthropic send it."""
     scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
+    given = secret if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+    if not given.strip():
         raise KeyMissing("Give your API key in the header 'Authorization: Bearer KEY'.")
-    admit(hash_secret(secret.strip()))
+    admit(hash_secret(given.strip()))
 
 
 def admit(secret_hash: bytes) -> None:

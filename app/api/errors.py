@@ -110,6 +110,7 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     batches.BatchActive: 409,
     batches.BatchIdempotencyConflict: 409,
     batches.NothingToRetry: 400,
+    batches.ResultsGone: 404,
     batches.InputFileNotFound: 404,
     batches.InputFileInvalid: 400,
     files.FileNotFound: 404,

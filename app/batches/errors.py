@@ -34,6 +34,13 @@ class BatchActive(BatchError):
         super().__init__(f"Batch '{batch_id}' is {status}: it has to end first.")
 
 
+class ResultsGone(BatchError):
+    code = "results_gone"
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"The results of batch '{batch_id}' are not kept any more.")
+
+
 class NothingToRetry(BatchError):
     code = "nothing_to_retry"
 
