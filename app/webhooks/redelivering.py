@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from app import clock
@@ -63,7 +64,7 @@ def send_range_again(
     last = (
         select(Delivery.message_id, Delivery.state)
         .where(Delivery.endpoint_id == endpoint.id, *_between(since, until))
-        .distinct(Delivery.message_id)
+        .ext(distinct_on(Delivery.message_id))
         .order_by(Delivery.message_id, Delivery.id.desc())
         .subquery()
     )
