@@ -12,12 +12,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from app.batches.states import PROGRESS, BatchStatus
+from app.batches.states import PROGRESS, TERMINAL_BATCHES, BatchStatus
 from app.cli.batch_words import Batch, ended_lines, money
 from app.line.wording import in_words
 
 BAR_COLUMNS: Final = 36
 _BEFORE_ITS_LINES: Final = frozenset({BatchStatus.VALIDATING, BatchStatus.FAILED})
+_STEPS: Final = (
+    {BatchStatus.VALIDATING},
+    {BatchStatus.IN_PROGRESS},
+    {BatchStatus.CANCELLING, BatchStatus.FINALIZING},
+    TERMINAL_BATCHES,
+)
 
 
 @dataclass
@@ -35,7 +41,9 @@ class BatchProgress:
     is_connected: bool = True
 
     def note(self, event: dict[str, Any]) -> None:
-        """An event of the batch's log."""
+        """An event of the batch's log, unless the batch has left it behind."""
+        if self._is_old(event):
+            return
         counts = event.get("request_counts") or {}
         self.batch["request_counts"] = {**self.batch["request_counts"], **counts}
         self.batch["status"] = event.get("status", self.batch["status"])
@@ -47,6 +55,12 @@ class BatchProgress:
             self.finishes_at = None if left is None else self.now() + left
         else:
             self.lines_per_second = self.tokens_per_second = self.finishes_at = None
+
+    def _is_old(self, event: dict[str, Any]) -> bool:
+        """A log is followed from its beginning, and the batch was asked for meanwhile."""
+        if event["type"] == PROGRESS:
+            return ended_lines(event) < ended_lines(self.batch)
+        return _step(event["status"]) < _step(self.batch["status"])
 
     @property
     def percent(self) -> int:
@@ -93,9 +107,13 @@ class BatchProgress:
         parts.append(f"{self.now() - self.began_at:.0f} s")
         if self.finishes_at is not None:
             parts.append(f"{in_words(max(0.0, self.finishes_at - self.now()))} left")
-        if cost := money(self.batch, self.batch["cost"]):
+        if self._has_lines and (cost := money(self.batch, self.batch["cost"])):
             parts.append(cost)
         return " · ".join(parts)
+
+
+def _step(status: str) -> int:
+    return next(step for step, statuses in enumerate(_STEPS) if status in statuses)
 
 
 def _seconds_left(event: dict[str, Any]) -> float | None:

@@ -74,7 +74,7 @@ class _Watch:
         try:
             if self._console.is_terminal:
                 self._live.start(refresh=True)
-            for event in self._follower:
+            for event in [] if _has_ended(self._progress.batch) else self._follower:
                 self._progress.is_connected = self._follower.is_connected
                 if event is not None:
                     self._progress.note(event)
@@ -112,8 +112,12 @@ class _Watch:
         if self._console.is_terminal:
             return
         status, now = self._progress.batch["status"], clock.monotonic()
-        is_news = status != self._told_status and not BatchStatus(status).is_terminal
+        is_news = status != self._told_status and not _has_ended(self._progress.batch)
         is_time = event is not None and event["type"] == PROGRESS and now - self._told_at >= TELL_SECONDS
         if is_news or is_time:
             self._told_at, self._told_status = now, status
             self.say(self._progress.line())
+
+
+def _has_ended(batch: dict[str, Any]) -> bool:
+    return BatchStatus(batch["status"]).is_terminal

@@ -40,7 +40,7 @@ def row(batch: Batch) -> tuple[str, ...]:
     counts = batch["request_counts"]
     return (
         batch["id"],
-        batch["status"],
+        _status(batch),
         *(f"{counts[name]:,}" for name in ("total", "completed", "failed")),
         money(batch, batch["cost"]) or "-",
         batch["completion_window"],
@@ -65,7 +65,7 @@ def line_row(line: dict[str, Any]) -> tuple[str, ...]:
 def facts(batch: Batch) -> list[tuple[str, str]]:
     said = [
         ("id", batch["id"]),
-        ("status", batch["status"]),
+        ("status", _status(batch)),
         ("lines", _counted(batch)),
         ("endpoint", ", ".join(filter(None, (batch["endpoint"], batch["model"])))),
         ("tokens", _tokens(batch)),
@@ -92,6 +92,8 @@ _TIMES: Final = {"in_progress": "started", "expires": "window"}
 
 def verdict(batch: Batch) -> str:
     """The last line of watching."""
+    if batch["status"] == BatchStatus.FAILED:
+        return _failed(batch)
     parts = [batch["status"], _counted(batch), f"{_tokens(batch)} tokens"]
     seconds = (_ended_at(batch) or batch["created_at"]) - batch["created_at"]
     parts.append(in_words(seconds))
@@ -100,6 +102,14 @@ def verdict(batch: Batch) -> str:
     if cost := money(batch, batch["cost"]):
         parts.append(cost)
     return " · ".join(parts)
+
+
+def _failed(batch: Batch) -> str:
+    bad, total = faults_total(batch), batch["request_counts"]["total"]
+    if not bad:
+        return "failed: nothing was run"
+    said = f"failed: {bad:,} of {total:,} lines cannot be run, so nothing was"
+    return f"{said} (--on-invalid skip runs the others)" if bad < total else said
 
 
 def ways_on(batch: Batch) -> Iterator[str]:
@@ -169,6 +179,10 @@ def money(batch: Batch, amount: str | None) -> str | None:
     value = float(amount)
     digits = 2 if value >= 1 or not value else 1 - math.floor(math.log10(value))
     return f"{value:,.{digits}f} {batch['currency']}"
+
+
+def _status(batch: Batch) -> str:
+    return f"{batch['status']}, dry run" if batch["dry_run"] else str(batch["status"])
 
 
 def _counted(batch: Batch) -> str:

@@ -35,8 +35,8 @@ def rewind(seq: int, offset: int) -> dict[str, Any]:
 
 @dataclass
 class Script:
-    """`connections` is what each WebSocket gets, in turn: events, then a close code, `CUT`, `HANG`, or an HTTP
-    status alone in place of the upgrade.
+    """`connections` is what each WebSocket gets, in turn: events, a tuple of what the job is from then on, then
+    a close code, `CUT`, `HANG`, or an HTTP status alone in place of the upgrade.
     """
 
     connections: list[list[Any]] = field(default_factory=list)
@@ -63,6 +63,8 @@ class Script:
             match step:
                 case dict():
                     connection.send(orjson.dumps(step).decode())
+                case (job,):
+                    self.job = job
                 case "cut":
                     connection.socket.shutdown(socket.SHUT_RDWR)
                 case "hang":

@@ -30,23 +30,21 @@ PROGRESS = event(
 )
 
 
-@pytest.fixture
-def ended(script):
-    script.job = batch(
-        "completed",
-        10,
-        9,
-        1,
-        completed_at=1_767_225_610,
-        output_file_id="file_o",
-        errors=errors(fault(7, "Input should be\x1b[2J a string.", column=3)),
-    )
-    return script
+ENDED = batch(
+    "completed",
+    10,
+    9,
+    1,
+    completed_at=1_767_225_610,
+    output_file_id="file_o",
+    errors=errors(fault(7, "Input should be\x1b[2J a string.", column=3)),
+)
 
 
-def test_a_batch_is_watched_to_its_end_and_its_bad_lines_are_named_once(ended, environment):  # noqa: F811
+def test_a_batch_is_watched_to_its_end_and_its_bad_lines_are_named_once(script, environment):  # noqa: F811
+    script.job = batch("validating", 0)
     # It ends while the connection is down.
-    ended.connections = [[event(1, "validating"), event(2, "in_progress"), PROGRESS, CUT]]
+    script.connections = [[event(1, "validating"), event(2, "in_progress"), PROGRESS, (ENDED,), CUT]]
     ran = run(environment, "batch", "watch", BATCH_ID)
     assert (ran.returncode, ran.stdout) == (2, b"")
     said = ran.stderr.decode().splitlines()
@@ -62,14 +60,17 @@ def test_a_broken_connection_is_made_again_where_it_was(script, environment):  #
     assert [path.partition("?after=")[2] for path in script.asked] == ["0", "3", "3"]
 
 
-def test_the_whole_batch_can_be_had_as_json(ended, environment):  # noqa: F811
-    ended.connections = [[event(1, "completed"), 1000]]
+def test_the_end_of_a_batch_that_has_ended_is_told_at_once_and_as_json_if_wanted(script, environment):  # noqa: F811
+    script.job = ENDED
     ran = run(environment, "batch", "watch", BATCH_ID, "--json")
-    assert json.loads(ran.stdout) == ended.job
+    assert json.loads(ran.stdout) == ENDED
+    assert script.asked == []
+    assert "in_progress" not in ran.stderr.decode()
 
 
-def test_a_terminal_shows_a_bar_and_ends_with_the_verdict_alone(ended, environment):  # noqa: F811
-    ended.connections = [[event(2, "in_progress"), PROGRESS, CUT], [event(5, "completed"), 1000]]
+def test_a_terminal_shows_a_bar_and_ends_with_the_verdict_alone(script, environment):  # noqa: F811
+    script.job = batch("in_progress")
+    script.connections = [[PROGRESS, CUT], [event(4, "finalizing"), (ENDED,), event(5, "completed"), 1000]]
     received, exit_status = in_terminal(environment, "batch", "watch", BATCH_ID)
     assert exit_status == 2
     assert "━".encode() in received

@@ -47,7 +47,7 @@ def test_the_last_line_makes_the_hundredth_percent():
 
 
 def test_before_the_lines_are_checked_nothing_is_counted():
-    progress, clock = make(status="validating", total=0, cost=None)
+    progress, clock = make(status="validating", total=0, cost="0")
     clock.now += 2
     assert progress.line() == "validating · 2 s"
 
@@ -57,6 +57,17 @@ def test_a_change_of_status_ends_what_was_said_of_rates():
     progress.note(event())
     progress.note({"type": "batch.finalizing", "seq": 4, "at": AT, "status": "finalizing", "running": 0})
     assert progress.line() == "finalizing · 645/1,000 (64%) · 5 failed · 0 s"
+
+
+def test_what_the_batch_has_left_behind_changes_nothing():
+    progress, _ = make(status="cancelling", total=1_000, completed=700, cost=None)
+    for old in (
+        {"type": "batch.validating", "seq": 1, "at": AT, "status": "validating"},
+        {"type": "batch.in_progress", "seq": 2, "at": AT, "status": "in_progress"},
+        event(),
+    ):
+        progress.note(old)
+    assert progress.line() == "cancelling · 700/1,000 (70%) · 0 failed · 0 s"
 
 
 def test_a_broken_connection_shows():

@@ -41,6 +41,15 @@ def test_the_verdict_has_counts_tokens_time_rate_and_cost():
     )
 
 
+def test_a_file_that_failed_says_how_many_lines_cannot_be_run_and_what_would_run_the_others():
+    bad = errors(fault(3, "No."), total=5)
+    assert verdict(batch("failed", 60, failed=5, errors=bad)) == (
+        "failed: 5 of 60 lines cannot be run, so nothing was (--on-invalid skip runs the others)"
+    )
+    assert "skip" not in verdict(batch("failed", 5, failed=5, errors=bad))
+    assert verdict(batch("failed", 60, errors=errors(fault(None, "No.")))) == "failed: nothing was run"
+
+
 def test_what_can_be_done_next_is_said():
     ended = batch("completed", 10, 7, 3, output_file_id="file_o", error_file_id="file_e")
     assert [line.partition("longhaul")[2] for line in ways_on(ended)] == [
