@@ -43,7 +43,7 @@ def send_to_all_again(session: Session, message: Message) -> list[Delivery]:
     enabled = (
         select(Endpoint)
         .where(Endpoint.id.in_(addressed), Endpoint.disabled_at.is_(None))
-        .order_by(Endpoint.id)
+        .order_by(Endpoint.origin, Endpoint.id)
         .with_for_update(key_share=True)
     )
     return [send_again(session, message, endpoint) for endpoint in session.scalars(enabled).all()]
