@@ -117,9 +117,13 @@ class Recorder:
 
     def _note_prefill(self, jobs: Iterable[RunningJob]) -> None:
         """In a transaction of its own: its row locks are stronger than those of storing, and waiting for the
-        one while holding the other could deadlock with the heartbeat.
+        one while holding the other could deadlock with the heartbeat. In id order, as the heartbeat and who
+        cancels many jobs at once lock them.
         """
-        fresh = [job for job in jobs if job.first_token_at is not None and not job.is_prefill_noted]
+        fresh = sorted(
+            (job for job in jobs if job.first_token_at is not None and not job.is_prefill_noted),
+            key=lambda job: job.id,
+        )
         if not fresh:
             return
         with transaction() as session:
