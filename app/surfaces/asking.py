@@ -43,6 +43,8 @@ def ask(endpoint: str, body: Json, window: Window) -> Asked:
     surface = ENDPOINTS[endpoint]
     _refuse_other_manners(body)
     _refuse_other_routes(body, window, "")
+    if body.get("service_tier") == "default":
+        raise RequestInvalid("service_tier", "'service_tier' can only be flex: this is a line of a batch.")
     metadata = body.get("metadata")
     if isinstance(metadata, dict) and surface is not Surface.JOBS:
         if "on_disconnect" in metadata:
@@ -69,18 +71,16 @@ _ELSEWHERE: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
 
 
 def _refuse_other_manners(said: Json) -> None:
-    for name in _ELSEWHERE.keys() & said.keys():
+    for name in [name for name in said if name in _ELSEWHERE]:
         harmless, hint = _ELSEWHERE[name]
         if extras.asks_for_something(said[name], harmless):
             raise Unsupported(name, hint)
 
 
-def _refuse_other_routes(said: Json, window: Window, where: str = "") -> None:
+def _refuse_other_routes(said: Json, window: Window, where: str) -> None:
     """What a line says of tier and window must be what its batch says."""
     if said.get("tier") not in (None, Tier.BATCH):
         raise RequestInvalid(f"{where}tier", f"'{where}tier' can only be batch: this is a line of a batch.")
-    if said.get("service_tier") == "default":
-        raise RequestInvalid("service_tier", "'service_tier' can only be flex: this is a line of a batch.")
     if said.get("completion_window") not in (None, window):
         name = f"{where}completion_window"
         raise RequestInvalid(name, f"'{name}' can only be that of the batch, {window}.")
