@@ -3,27 +3,31 @@ body pass through one by one, whatever its size.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final
 
+import orjson
 from flask import Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.anthropic.errors import envelope, type_of
-from app.anthropic.ids import batch_id_of, message_batch_id
+from app.anthropic.ids import batch_id_of
 from app.anthropic.members import Members
 from app.api.auth import account_id, caller, protected
 from app.api.bodies import parse_query
 from app.api.describe import describe
 from app.api.errors import BodyInvalid
+from app.api.message_batch_views import (
+    CreateMessageBatch,
+    MessageBatchDeleted,
+    MessageBatchList,
+    MessageBatchView,
+    view,
+)
 from app.api.request_ids import request_id
 from app.api.submitting import idempotency_key
 from app.batches import cancelling, message_results, messages
-from app.batches.messages import Tally
-from app.batches.states import BatchStatus
 from app.batches.tables import Batch
 from app.db import transaction
 from app.files import shelf
@@ -35,53 +39,6 @@ blueprint = protected("message_batches")
 
 URL: Final = "/v1/messages/batches"
 CHUNK_BYTES: Final = 1 << 16
-A_DAY: Final = timedelta(days=1)
-
-
-class MessageBatchRequest(BaseModel):
-    custom_id: str = Field(description="1 to 64 letters, digits, `_` or `-`; another for each request.")
-    params: dict[str, Any] = Field(description="Of Anthropic's Messages: `model`, `max_tokens`, `messages`, …")
-
-
-class CreateMessageBatch(BaseModel):
-    requests: list[MessageBatchRequest]
-
-
-class MessageBatchCounts(BaseModel):
-    """Of requests. Anthropic's stand still until all have ended; ours are true at any time."""
-
-    processing: int
-    succeeded: int
-    errored: int
-    canceled: int
-    expired: int
-
-
-class MessageBatchView(BaseModel):
-    """Anthropic's message batch."""
-
-    id: str = Field(description="The same digits as the batch's, see `GET /v1/batches/{batch_id}`.")
-    type: Literal["message_batch"] = "message_batch"
-    processing_status: Literal["in_progress", "canceling", "ended"]
-    request_counts: MessageBatchCounts
-    created_at: str
-    expires_at: str
-    ended_at: str | None
-    cancel_initiated_at: str | None
-    archived_at: str | None
-    results_url: str | None
-
-
-class MessageBatchList(BaseModel):
-    data: list[MessageBatchView]
-    has_more: bool
-    first_id: str | None
-    last_id: str | None
-
-
-class MessageBatchDeleted(BaseModel):
-    id: str
-    type: Literal["message_batch_deleted"] = "message_batch_deleted"
 
 
 class MessageBatchesQuery(BaseModel):
@@ -96,17 +53,9 @@ class MessageBatchesQuery(BaseModel):
 def _in_anthropics_words(response: Response) -> Response:
     response.headers["request-id"] = request_id()
     if response.status_code >= 400:
-        said = (response.get_json(silent=True) or {}).get("error") or {}
-        message = said.get("message") or response.status
-        response.set_data(
-            _json(envelope(type_of(response.status_code), message, request_id())),
-        )
+        message: str = response.get_json()["error"]["message"]
+        response.set_data(orjson.dumps(envelope(type_of(response.status_code), message, request_id())))
     return response
-
-
-def _json(said: dict[str, Any]) -> bytes:
-    data: bytes = jsonify(said).get_data()
-    return data
 
 
 @blueprint.post(URL)
@@ -168,7 +117,7 @@ def index() -> Response:
             session, account_id(), after=after, before=before, limit=page.limit
         )
         tallies = messages.tally(session, found)
-        shown = [view(batch, tallies[batch.id]) for batch in found]
+        shown = [view(batch, tallies[batch.id], _root()) for batch in found]
     return jsonify(
         data=shown,
         has_more=has_more,
@@ -235,41 +184,8 @@ def _own(session: Session, public_id: str) -> Batch:
 
 
 def _shown(session: Session, batch: Batch) -> Response:
-    return jsonify(view(batch, messages.tally(session, [batch])[batch.id]))
+    return jsonify(view(batch, messages.tally(session, [batch])[batch.id], _root()))
 
 
-def view(batch: Batch, tally: Tally) -> dict[str, Any]:
-    """As `MessageBatchView`."""
-    name, archived_at = message_batch_id(batch.id), messages.archived_at(batch)
-    has_results = batch.finished_at is not None and archived_at is None
-    return {
-        "id": name,
-        "type": "message_batch",
-        "processing_status": _status(batch),
-        "request_counts": asdict(tally),
-        "created_at": _time(batch.created_at),
-        "expires_at": _time(batch.expires_at or batch.created_at + A_DAY),
-        "ended_at": _time(batch.finished_at),
-        "cancel_initiated_at": _time(_cancelled_at(batch)),
-        "archived_at": _time(archived_at),
-        "results_url": f"{_base_url()}{URL}/{name}/results" if has_results else None,
-    }
-
-
-def _status(batch: Batch) -> str:
-    if batch.finished_at is not None:
-        return "ended"
-    return "in_progress" if batch.cancelling_at is None else "canceling"
-
-
-def _cancelled_at(batch: Batch) -> datetime | None:
-    """One that nothing of had run was cancelled in one step."""
-    return batch.cancelling_at or (batch.finished_at if batch.status is BatchStatus.CANCELLED else None)
-
-
-def _base_url() -> str:
-    return settings().url or request.host_url.rstrip("/")
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat()
+def _root() -> str:
+    return f"{settings().url or request.host_url.rstrip('/')}{URL}"
