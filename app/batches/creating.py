@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from pydantic import Field, StringConstraints, field_validator
 from sqlalchemy import func, select, text, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import Session
 
 from app.accounts.limits import Caller
@@ -145,7 +145,7 @@ def next_validating(
     served = served_at or {}
     oldest = (
         select(Batch.id, Batch.account_id)
-        .distinct(Batch.account_id)
+        .ext(distinct_on(Batch.account_id))
         .where(Batch.finished_at.is_(None), Batch.status == BatchStatus.VALIDATING)
         .where(Batch.id.not_in(without))
         .order_by(Batch.account_id, Batch.id)

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
+import psycopg
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app.batches import lifecycle
@@ -88,9 +90,13 @@ def _findings(spool: Spool, price_factor: Decimal) -> dict[str, Any]:
 
 
 def _copy(session: Session, table: str, columns: Iterable[str], rows: Iterator[bytes]) -> None:
-    """In this session's transaction."""
+    """In this session's transaction. The driver does it: SQLAlchemy knows no COPY, nor wraps its errors."""
     names = ", ".join(f'"{name}"' for name in columns)
+    command = f"COPY {table} ({names}) FROM STDIN"
     connection: Any = session.connection().connection.driver_connection
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-        for chunk in rows:
-            copy.write(chunk)
+    try:
+        with connection.cursor() as cursor, cursor.copy(command) as copy:
+            for chunk in rows:
+                copy.write(chunk)
+    except psycopg.Error as error:
+        raise DBAPIError.instance(command, None, error, psycopg.Error) from error

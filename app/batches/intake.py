@@ -60,7 +60,7 @@ class _LineFull(Exception):
     """It may pass later."""
 
 
-class _Late(Exception):
+class Late(Exception):
     """Another was faster, or the batch was cancelled."""
 
 
@@ -122,7 +122,7 @@ class Intake:
             if len(self._parked) < MAX_PARKED:
                 self._parked[batch_id] = prepared
                 return True
-        except _Late:
+        except Late:
             log.info("batch.validated_in_vain", batch_id=batch_id)
         return False
 
@@ -201,7 +201,7 @@ def _verdict(batch: Batch, spool: Spool) -> BatchRejected | None:
 
 
 def conclude(prepared: Prepared) -> None:
-    """Raises `_LineFull` or `_Late`."""
+    """Raises `_LineFull` or `Late`."""
     batch, spool = prepared.batch, prepared.spool
     given = (batch.id, spool, batch.price_factor)
     if (why := prepared.rejected) is not None:
@@ -272,15 +272,15 @@ def _release(entries: list[BulkEntry]) -> None:
 
 
 def _store(batch: Batch, outcome: Outcome) -> None:
-    """Raises `_Late` where the batch is not validating any more; then nothing is stored."""
+    """Raises `Late` where the batch is not validating any more; then nothing is stored."""
     try:
         with transaction() as session:
             after = outcome(session)
             if after is None:
-                raise _Late
+                raise Late
     except IntegrityError as error:
         if isinstance(error.orig, UniqueViolation):
-            raise _Late from error
+            raise Late from error
         raise
     log.info(
         "batch.validated", batch_id=batch.id, status=after.status, lines=after.total, invalid=after.invalid
