@@ -22,7 +22,7 @@ from app.api import (
     webhook_deliveries,
     webhooks,
 )
-from app.api.calls import chat, completions, responses, responses_socket, stored_responses
+from app.api.calls import chat, completions, responses, responses_socket, stored_responses, webhook_endpoints
 from config.logging import configure_logging
 from config.settings import settings
 
@@ -30,7 +30,7 @@ FEATURES = (
     *(jobs, events, stream, tickets),
     *(responses, responses_socket, stored_responses, chat, completions, models),
     *(files, batches, batch_lines, batch_events, batch_stream, message_batches),
-    *(webhooks, webhook_deliveries),
+    *(webhooks, webhook_deliveries, webhook_endpoints),
     *(queues, health, openapi),
 )
 

@@ -47,11 +47,11 @@ LOG_TYPES: Final[dict[str, frozenset[str]]] = {
 GROUPS: Final = tuple(sorted({f"{name.partition('.')[0]}.*" for name in LOG_TYPES}))
 
 
-def require_known(wanted: Iterable[str]) -> None:
-    """Raises `EventTypeUnknown`."""
+def require_known(wanted: Iterable[str], param: str = "events") -> None:
+    """Types and groups of types. Raises `EventTypeUnknown`, naming `param`."""
     for name in wanted:
         if name not in LOG_TYPES and name not in GROUPS and name != EVERYTHING:
-            raise EventTypeUnknown(name, [*LOG_TYPES, *GROUPS, EVERYTHING])
+            raise EventTypeUnknown(param, name, [*LOG_TYPES, *GROUPS, EVERYTHING])
 
 
 def wants(wanted: Collection[str], named: str) -> bool:

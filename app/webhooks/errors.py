@@ -49,9 +49,9 @@ class TooManyEndpoints(JobError):
 
 class EventTypeUnknown(JobError):
     code = "webhook_event_type_unknown"
-    param = "events"
 
-    def __init__(self, name: str, known: list[str]) -> None:
+    def __init__(self, param: str, name: str, known: list[str]) -> None:
+        self.param = param
         super().__init__(f"There is no event type '{name}'. There are: {', '.join(known)}.")
 
 

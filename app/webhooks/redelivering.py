@@ -4,19 +4,20 @@ knows. Functions take the caller's session and never commit.
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from app import clock
-from app.ids import earliest_id
+from app.ids import earliest_id, new_id
 from app.webhooks import catalogue, endpoints, messages
 from app.webhooks.errors import EndpointDisabled, EndpointNotFound
 from app.webhooks.tables import Delivery, DeliveryState, Endpoint, Message
 from config.settings import settings
 
-MAX_RANGE = 10_000
+MAX_RANGE: Final = 10_000
 
 
 def send_again(session: Session, message: Message, endpoint: Endpoint) -> Delivery:
@@ -84,15 +85,19 @@ def _between(since: datetime | None, until: datetime | None) -> list[ColumnEleme
     return bounds
 
 
+_PREFIXES: Final = {"job": "job", "response": "resp", "batch": "batch"}
+
+
 def send_test(session: Session, endpoint: Endpoint, event_type: str = catalogue.TEST) -> Delivery:
-    """An event that tells of nothing but the endpoint itself. Raises `EndpointDisabled`."""
-    data = {
-        "id": endpoint.id,
-        "object": "webhook_endpoint",
-        "status": "enabled",
-        "sequence": messages.next_sequence(session, endpoint.id),
-        "url": f"{settings().base_url}/v1/webhooks/endpoints/{endpoint.id}",
-    }
-    message = messages.compose(endpoint.account_id, event_type, clock.now(), data)
+    """An event that tells of the endpoint or, under another type, of what does not exist. Raises
+    `EndpointDisabled`.
+    """
+    kind, _, status = event_type.partition(".")
+    data = {"id": endpoint.id, "object": "webhook_endpoint", "status": "enabled"}
+    if kind in _PREFIXES:
+        data = {"id": new_id(_PREFIXES[kind]), "object": kind, "status": status}
+    url = f"{settings().base_url}/v1/webhooks/endpoints/{endpoint.id}"
+    said = {**data, "sequence": messages.next_sequence(session, data["id"]), "url": url}
+    message = messages.compose(endpoint.account_id, event_type, clock.now(), said)
     messages.store(session, [message], [])
     return send_again(session, message, endpoint)

@@ -116,7 +116,8 @@ def test_every_route_is_in_the_table_of_endpoints():
 
     said = {re.search(r"`(\w+ [^`]+)`", cells[0])[1]: cells[1] for cells in rows("Endpoints")}
     ours = re.compile(
-        r"/v1/((responses|chat/completions|completions|models|files)\b|batches(/{batch_id}(/cancel)?)?$)"
+        r"/v1/((responses|chat/completions|completions|models|files|webhook_endpoints|webhook_event_types)\b"
+        r"|batches(/{batch_id}(/cancel)?)?$)"
     )
     served = {
         f"{method.upper()} {path}"
