@@ -19,7 +19,7 @@ from app.webhooks.tables import Attempt, Delivery, DeliveryState, Endpoint, Mess
 from config.settings import settings
 
 # Beyond the deadline of an attempt: to have its outcome written.
-LEASE_MARGIN_SECONDS: Final = 10.0
+LEASE_MARGIN_SECONDS: Final = 5.0
 # Of all that a sender has in hand: no account with many receivers, all slow, holds the others.
 ACCOUNT_SHARE: Final = 0.25
 
