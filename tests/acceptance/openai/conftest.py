@@ -32,6 +32,7 @@ slots = 16
 default_output_tokens = 256
 tool_parser = "hermes"
 reasoning_parser = "think"
+price = { input = "2", output = "4", cached = "1" }
 
 [models.cued.engine_options]
 cues = true
@@ -91,7 +92,7 @@ def stack(services: dict[str, str], api_key: str, tmp_path_factory: Any) -> Iter
         "LONGHAUL_PING_SECONDS": "0.3",
     }
     with running(environment, api_key, folder) as started:
-        for name in ("background", "dispatcher", "gpu"):
+        for name in ("background", "dispatcher", "batches", "gpu"):
             started.start(name)
         started.start_web()
         started.wait_for_workers(MODEL, 1)
