@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from tests.integration.api.batching import chat_line
+
 
 @pytest.fixture
 def five(alice):
@@ -77,3 +79,18 @@ def test_another_account_sees_none_of_it(mallory, alice, five):
 def test_a_bad_filter_is_refused_by_name(alice, query, param):
     answer = alice.get(f"/v1/jobs?{query}")
     assert (answer.status_code, answer.json["error"]["param"]) == (400, param)
+
+
+def test_a_batchs_lines_are_listed_line_by_line(alice, batches, five):
+    batch = batches.validated(*(chat_line(name) for name in "abc"))
+    page = alice.get(f"/v1/jobs?batch_id={batch['id']}&order=asc").json
+    assert [job["batch"] for job in page["data"]] == [
+        {"id": batch["id"], "line": number, "custom_id": name} for number, name in enumerate("abc", 1)
+    ]
+    assert all(job["batch"] is None for job in alice.get("/v1/jobs?tier=interactive").json["data"])
+
+
+def test_a_batch_without_lines_has_none(alice, five):
+    assert alice.get(f"/v1/jobs?batch_id=batch_{'0' * 32}").json["data"] == []
+    answer = alice.get("/v1/jobs?batch_id=job_1")
+    assert (answer.status_code, answer.json["error"]["param"]) == (400, "batch_id")

@@ -11,12 +11,15 @@ from app.jobs.errors import RequestInvalid
 from app.surfaces.parsing import MAX_DEPTH, load_object
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))
-JSON = st.recursive(
+SCALARS = (
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT,
+    | TEXT
+)
+JSON = st.recursive(
+    SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=20,
 )
