@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.batches import lifecycle
 from app.batches.checking import Fault
-from app.batches.errors import BatchRejected
+from app.batches.errors import INVALID_LINES, BatchRejected
 from app.batches.estimating import estimate, total
 from app.batches.spooling import FAULT_COLUMNS, Spool
 from app.batches.states import BatchStatus
@@ -55,7 +55,7 @@ def reject(
     session: Session, batch_id: str, spool: Spool, price_factor: Decimal, why: BatchRejected
 ) -> Batch | None:
     """It fails, with what is wrong with its lines or, where that is something else, with the file."""
-    if not spool.invalid:
+    if why.code != INVALID_LINES:
         spool.add_fault(Fault(0, why.code, str(why), why.param))
     findings = {
         **_findings(spool, price_factor),

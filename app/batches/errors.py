@@ -2,6 +2,8 @@
 HTTP. What is wrong with a single line is a fault, not an error (`app.batches.checking`).
 """
 
+from typing import Final
+
 from app.jobs.errors import JobError
 
 
@@ -71,8 +73,13 @@ class InputFileInvalid(BatchError):
     param = "input_file_id"
 
 
+INVALID_LINES: Final = "invalid_lines"
+
+
 class BatchRejected(BatchError):
-    """Why a batch fails once its file is read; `code` is kept with it."""
+    """Why a batch fails once its file is read; `code` is kept with it. Of `INVALID_LINES` the faults of its lines
+    say more.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

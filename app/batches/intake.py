@@ -9,25 +9,24 @@ from typing import Final
 
 import structlog
 from psycopg.errors import UniqueViolation
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from app import clock, dispatch
 from app.accounts.limits import Caller, limits_of
 from app.accounts.tables import Account, ApiKey
-from app.batches import creating, enqueuing, reading
+from app.batches import creating, enqueuing, joining, reading
 from app.batches.checking import Checked, Checker
-from app.batches.errors import BatchRejected
+from app.batches.errors import INVALID_LINES, BatchRejected
 from app.batches.spooling import Spool
 from app.batches.states import BatchStatus, OnInvalid
 from app.batches.tables import Batch
 from app.db import transaction
 from app.files.storage import storage
-from app.gate import admission
 from app.gate.admission import BulkEntry
 from app.gate.errors import AccountFull, LineFull, Refused
 from app.jobs.errors import JobError
-from app.redis import RedisError, client
 from app.webhooks import secrets
 from app.webhooks.errors import SecretMissing
 from config.queues import Tier
@@ -38,6 +37,8 @@ log = structlog.get_logger(__name__)
 PARKED_SECONDS: Final = 3.0  # until the gate is asked again
 AGAIN_SECONDS: Final = 10.0  # after something went wrong with a batch
 MAX_PARKED: Final = 50  # each holds two open files; of more, lines are checked anew
+
+DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeout)
 
 Outcome = Callable[[Session], Batch | None]
 
@@ -79,7 +80,7 @@ class Intake:
         self._parked.clear()
 
     def round(self) -> bool:
-        """Validate the next batch. Whether there was one."""
+        """Validate the next batch. Whether there was one. Raises `DATABASE_AWAY`."""
         now = clock.monotonic()
         waiting = [batch_id for batch_id, at in self._retry_at.items() if at > now]
         with transaction() as session:
@@ -91,7 +92,7 @@ class Intake:
         self._retry_at.pop(batch_id, None)
         try:
             self.run(batch_id)
-        except SQLAlchemyError:
+        except DATABASE_AWAY:
             raise
         except Exception:
             # What goes wrong with one holds up no other.
@@ -197,7 +198,7 @@ def _verdict(batch: Batch, spool: Spool) -> BatchRejected | None:
     is_whole = spool.invalid == 0
     if is_whole or (batch.on_invalid is OnInvalid.SKIP and spool.loads):
         return None
-    return BatchRejected("invalid_lines", f"{spool.invalid} of {spool.lines} lines cannot be run.")
+    return BatchRejected(INVALID_LINES, f"{spool.invalid} of {spool.lines} lines cannot be run.")
 
 
 def conclude(prepared: Prepared) -> None:
@@ -214,21 +215,10 @@ def conclude(prepared: Prepared) -> None:
 
 def _enqueue(prepared: Prepared) -> None:
     batch, spool = prepared.batch, prepared.spool
-    entries = [
-        BulkEntry(
-            batch.account_id,
-            model,
-            batch.completion_window,
-            load.jobs,
-            load.reserved_tokens,
-            prepared.caller.limits[Tier.BATCH],
-        )
-        for model, load in spool.loads.items()
-    ]
-    try:
-        _admit(batch, entries)
-    except BatchRejected as error:
-        why = error
+    entries = _entries(prepared)
+    refused = joining.join(batch.id, entries)
+    if refused is not None:
+        why = _refused_for_good(batch, refused)
         _store(batch, lambda session: enqueuing.reject(session, batch.id, spool, batch.price_factor, why))
         return
     is_kept = False
@@ -237,38 +227,24 @@ def _enqueue(prepared: Prepared) -> None:
         is_kept = True
     finally:
         if not is_kept:
-            _release(entries)
+            joining.leave(batch.id, entries)
     dispatch.wake()
 
 
-def _admit(batch: Batch, entries: list[BulkEntry]) -> None:
-    """All of them, or none. While Redis is away nobody counts: the line is counted anew."""
-    admitted: list[BulkEntry] = []
-    refused: Refused | None = None
-    try:
-        for entry in entries:
-            refused = admission.admit_bulk(client(), entry)
-            if refused is not None:
-                break
-            admitted.append(entry)
-    except (RedisError, OSError) as error:
-        log.warning("admission.offline", batch_id=batch.id, error=str(error))
-        return
-    if refused is None:
-        return
-    _release(admitted)
+def _entries(prepared: Prepared) -> list[BulkEntry]:
+    batch, limits = prepared.batch, prepared.caller.limits[Tier.BATCH]
+    return [
+        BulkEntry(batch.account_id, model, batch.completion_window, load.jobs, load.reserved_tokens, limits)
+        for model, load in prepared.spool.loads.items()
+    ]
+
+
+def _refused_for_good(batch: Batch, refused: Refused) -> BatchRejected:
+    """Raises `_LineFull` where it is not."""
     may_pass = isinstance(refused, LineFull) and not isinstance(refused, AccountFull)
     if may_pass and not _is_over(batch):
         raise _LineFull(str(refused))
-    raise BatchRejected(refused.code, str(refused))
-
-
-def _release(entries: list[BulkEntry]) -> None:
-    try:
-        for entry in entries:
-            admission.release_bulk(client(), entry)
-    except (RedisError, OSError) as error:
-        log.warning("release.failed", error=str(error))
+    return BatchRejected(refused.code, str(refused))
 
 
 def _store(batch: Batch, outcome: Outcome) -> None:

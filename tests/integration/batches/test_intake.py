@@ -7,11 +7,13 @@ from typing import Any
 import orjson
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from sqlalchemy import func, select, text, update
 
 from app.accounts.tables import Account
 from app.batches import intake as intakes
-from app.batches import lifecycle
+from app.batches import joining, lifecycle
 from app.batches.intake import Intake
 from app.batches.states import BatchStatus
 from app.batches.tables import Batch, BatchEvent, BatchFault
@@ -201,8 +203,9 @@ def test_a_line_that_is_no_json_says_where(alice):
 def test_a_file_of_too_many_lines_fails(alice, monkeypatch):
     monkeypatch.setitem(settings().__dict__, "max_batch_lines", 2)
     assert start(alice, [chat(1), chat(2)]).status is BatchStatus.IN_PROGRESS
-    batch = start(alice, [chat(1), chat(2), chat(3)])
+    batch = start(alice, [chat(1), chat(2, model="nope"), chat(3)])
     assert (batch.status, batch.error_code) == (BatchStatus.FAILED, "too_many_lines")
+    assert [fault.line for fault in faults_of(batch)] == [0, 2]
 
 
 def test_a_line_may_be_too_long(alice, monkeypatch):
@@ -338,7 +341,8 @@ def test_two_processes_at_the_same_batch_make_each_line_once(alice):
 
 
 def test_without_redis_lines_are_enqueued(alice, monkeypatch):
-    monkeypatch.setattr(intakes, "client", lambda: Redis(port=1, socket_connect_timeout=0.2))
+    gone = Redis(port=1, retry=Retry(NoBackoff(), 0))
+    monkeypatch.setattr(joining, "client", lambda: gone)
     assert start(alice, [chat(1)]).status is BatchStatus.IN_PROGRESS
 
 
