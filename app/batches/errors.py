@@ -77,9 +77,7 @@ INVALID_LINES: Final = "invalid_lines"
 
 
 class BatchRejected(BatchError):
-    """Why a batch fails once its file is read; `code` is kept with it. Of `INVALID_LINES` the faults of its lines
-    say more.
-    """
+    """Why a batch fails once its file is read; `code` is kept with it. Of `INVALID_LINES`, faults say more."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
