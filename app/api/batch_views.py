@@ -24,7 +24,6 @@ from config.queues import Window
 
 FAULTS_SHOWN: Final = 1_000
 FAULTS_SHOWN_IN_LISTS: Final = 10
-INVALID_LINES: Final = "invalid_lines"  # the faults say it
 
 
 class BatchFaultView(BaseModel):
@@ -183,7 +182,7 @@ def _batch(batch: Batch, counts: Counts, faults: Faults) -> dict[str, Any]:
         "object": "batch",
         "endpoint": batch.endpoint,
         "model": batch.model,
-        "errors": _errors(batch, faults),
+        "errors": _errors(faults),
         "input_file_id": batch.input_file_id,
         "completion_window": batch.completion_window,
         "status": batch.status,
@@ -223,14 +222,10 @@ def _times(batch: Batch) -> dict[str, int | None]:
     }
 
 
-def _errors(batch: Batch, faults: Faults) -> dict[str, Any] | None:
-    """What is wrong with lines and, where it is something else, why the whole batch failed."""
-    data = [_fault(fault) for fault in faults.first]
-    total = faults.total
-    if batch.error_code and batch.error_code != INVALID_LINES and (not data or data[0]["line"]):
-        of_all = BatchFault(line=0, code=batch.error_code, message=batch.error_message)
-        data, total = [_fault(of_all), *data], total + 1
-    return {"object": "list", "data": data, "total": total} if data else None
+def _errors(faults: Faults) -> dict[str, Any] | None:
+    if not faults.total:
+        return None
+    return {"object": "list", "data": [_fault(fault) for fault in faults.first], "total": faults.total}
 
 
 def _fault(fault: BatchFault) -> dict[str, Any]:

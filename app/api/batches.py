@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.orm import Session
 
 from app.api import batch_views
 from app.api.auth import account_id, caller, protected
@@ -14,7 +15,7 @@ from app.batches import cancelling, creating, queries, retrying
 from app.batches.creating import CreateBatch
 from app.batches.tables import Batch
 from app.db import transaction
-from app.webhooks import registering, secrets
+from app.webhooks import registering
 
 blueprint = protected("batches")
 
@@ -37,14 +38,23 @@ class BatchesQuery(BaseModel):
     errors=(400, 401, 404, 409),
 )
 def create() -> Response:
-    wanted, key = parse_body(CreateBatch), idempotency_key()
-    if wanted.webhook_url is not None:
-        registering.require_callback(wanted.webhook_url, "webhook_url")
+    wanted, key = _with_callback(parse_body(CreateBatch)), idempotency_key()
     with transaction() as session:
-        if wanted.webhook_url is not None:
-            secrets.require_account_secret(session, account_id())
         batch, is_new = creating.create(session, caller(), wanted, key)
         return _made(batch_views.whole(session, batch), is_new=is_new)
+
+
+def _with_callback(wanted: CreateBatch) -> CreateBatch:
+    """With the `webhook_url` of its `metadata`, for clients that send OpenAI's parameters alone. Raises
+    `UrlRefused`.
+    """
+    param = "webhook_url"
+    if wanted.webhook_url is None and "webhook_url" in wanted.metadata:
+        param = "metadata.webhook_url"
+        wanted = wanted.model_copy(update={"webhook_url": wanted.metadata["webhook_url"]})
+    if wanted.webhook_url is not None:
+        registering.require_callback(wanted.webhook_url, param)
+    return wanted
 
 
 def _made(view: dict[str, Any], *, is_new: bool) -> Response:
@@ -120,5 +130,5 @@ def retry(batch_id: str) -> Response:
         return _made(batch_views.whole(session, batch), is_new=True)
 
 
-def _own(session: Any, batch_id: str) -> Batch:
+def _own(session: Session, batch_id: str) -> Batch:
     return queries.get_batch(session, account_id(), batch_id)

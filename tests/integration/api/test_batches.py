@@ -3,6 +3,8 @@
 import pytest
 
 from app.api import batch_views
+from app.batches import intake
+from config.settings import settings
 from tests.integration.api.batching import Batches, chat_line
 from tests.openai_contract import BATCH, faults
 
@@ -127,6 +129,10 @@ def test_the_same_key_and_body_attach_and_another_body_is_a_conflict(batches):
             *(400, "invalid_value", "output_expires_after.seconds"),
         ),
         ({"webhook_url": "http://127.0.0.1/"}, 400, "webhook_url_refused", "webhook_url"),
+        (
+            {"metadata": {"webhook_url": "http://127.0.0.1/"}},
+            *(400, "webhook_url_refused", "metadata.webhook_url"),
+        ),
         ({"priority": 1}, 400, "invalid_value", "priority"),
     ],
 )
@@ -141,9 +147,24 @@ def test_a_file_that_is_not_the_callers_or_not_for_batches_is_refused(batches, m
     assert error_of(batches.create(input_file_id=other))[:2] == (400, "invalid_input_file")
 
 
-def test_a_webhook_url_needs_a_secret_to_sign_with(batches):
-    answer = batches.create(chat_line("a"), webhook_url="https://93.184.215.14/hook")
+def test_a_webhook_url_needs_a_secret_to_sign_with(batches, alice):
+    url = "https://93.184.215.14/hook"
+    answer = batches.create(chat_line("a"), webhook_url=url)
     assert error_of(answer) == (400, "webhook_secret_missing", "webhook_url")
+    alice.post("/v1/webhooks/secret/rotate")
+    for body in ({"webhook_url": url}, {"metadata": {"webhook_url": url}}):
+        assert batches.create(chat_line("a"), **body).json["webhook_url"] == url
+
+
+def test_why_a_batch_failed_comes_before_what_is_wrong_with_its_lines(batches, monkeypatch):
+    few = settings().model_copy(update={"max_batch_lines": 2})
+    monkeypatch.setattr(intake, "settings", lambda: few)
+    batch = batches.validated(b"no", chat_line("b"), chat_line("c"))
+    assert [(fault["code"], fault["line"]) for fault in batch["errors"]["data"]] == [
+        ("too_many_lines", None),
+        ("invalid_json_line", 1),
+    ]
+    assert batch["errors"]["total"] == 2
 
 
 def test_another_accounts_batch_is_not_found(batches, mallory):
