@@ -97,6 +97,55 @@ def test_keys_are_shown_once_and_can_be_revoked(longhaul):
     eventually(lambda: longhaul("jobs", key=secret).returncode == 1, 15)
 
 
+def request_line(number, prompt):
+    body = {"model": "faulty", "messages": [{"role": "user", "content": prompt}], "max_tokens": 50}
+    request = {"custom_id": f"line {number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    return json.dumps(request) + "\n"
+
+
+def test_a_batch_from_its_file_to_its_answers(longhaul, tmp_path):
+    longhaul.stack.start("batches")
+    file, answers = tmp_path / "requests.jsonl", tmp_path / "answers.jsonl"
+    lines = [request_line(1, "[[say=One.]]"), "nonsense\n", request_line(3, "[[reject]]")]
+    file.write_text("".join([*lines, request_line(4, "[[say=Four.]]")]))
+
+    estimated = longhaul("batch", "estimate", str(file))
+    assert estimated.returncode == 2
+    assert "4, 1 of them cannot be run" in estimated.stdout
+    assert estimated.stderr.startswith("line 2, column 1: ")
+
+    ran = longhaul("batch", "submit", str(file), "--on-invalid", "skip", "--watch")
+    batch_id = ran.stdout.strip()
+    assert ran.returncode == 2, ran.stderr
+    assert "4 lines, 2 completed, 2 failed" in ran.stderr
+    assert f"longhaul batch retry {batch_id}" in ran.stderr
+    assert longhaul("batch", "output", batch_id, "--to", str(answers)).returncode == 0
+    said = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [(line["custom_id"], text_of(line)) for line in said] == [("line 1", "One."), ("line 4", "Four.")]
+    assert longhaul("batch", "errors", batch_id).stdout.count("\n") == 2
+    listed = longhaul("batch", "lines", batch_id).stdout.splitlines()[1:]
+    assert [line.split("\t")[2] for line in listed] == ["completed", "invalid", "failed", "completed"]
+    again = longhaul("batch", "retry", batch_id, "--watch", "--json")
+    assert (again.returncode, json.loads(again.stdout)["request_counts"]["total"]) == (1, 1)
+
+
+def text_of(line):
+    return line["response"]["body"]["choices"][0]["message"]["content"]
+
+
+def test_a_batch_is_cancelled_line_by_line_or_whole_and_keeps_what_it_has(longhaul, tmp_path):
+    longhaul.stack.start("batches")
+    file = tmp_path / "requests.jsonl"
+    file.write_text("".join(request_line(number, "[[say=Hi.]][[stall_after=1]]") for number in range(1, 4)))
+    batch_id = longhaul("batch", "submit", str(file)).stdout.strip()
+    eventually(lambda: longhaul.stack.http.get(f"/v1/batches/{batch_id}").json()["running"] == 3, 20)
+    assert longhaul("batch", "cancel", batch_id, "--line", "3").stdout.endswith(" is cancelled.\n")
+    assert "3 lines" in longhaul("batch", "cancel", batch_id).stdout
+    watched = longhaul("batch", "watch", batch_id)
+    assert watched.returncode == 1
+    assert "cancelled · 3 lines, 3 failed" in watched.stderr
+
+
 FAILURES = [
     (("get", "job_x"), {}, "No job with id"),
     (("submit", "Hi", "--model", "nonesuch"), {}, "does not exist"),

@@ -10,6 +10,7 @@ from app.cli.batch_words import (
     faults,
     line_row,
     money,
+    row,
     verdict,
     ways_on,
 )
@@ -143,6 +144,24 @@ def test_a_running_batch_says_what_it_costs_so_far_and_at_most():
     assert shown["lines"] == "10 lines, 2 completed, 3 running"
     assert "window" in shown
     assert "window" not in dict(facts(batch("completed", completed_at=ENDED_AT)))
+
+
+def test_a_list_tells_a_dry_run_from_a_batch_that_ran():
+    assert row(batch("completed", 1_000, 998, 2))[1:7] == (
+        "completed",
+        "1,000",
+        "998",
+        "2",
+        "0.012 USD",
+        "24h",
+    )
+    assert row(batch("completed", 10, cost=None, dry_run=True))[1:6] == (
+        "completed, dry run",
+        "10",
+        "0",
+        "0",
+        "-",
+    )
 
 
 def test_a_line_says_why_it_has_no_whole_answer():
