@@ -105,6 +105,7 @@ STATUS_BY_ERROR: Final[dict[type[Exception], int]] = {
     openai.OutputReplaced: 409,
     batches.BatchError: 400,
     batches.BatchRejected: 400,
+    batches.LineInvalid: 400,
     batches.BatchNotFound: 404,
     batches.LineNotFound: 404,
     batches.BatchActive: 409,

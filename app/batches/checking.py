@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from app import drafting
 from app.accounts.limits import Caller
+from app.batches.errors import LineInvalid
 from app.batches.reading import Line
 from app.jobs.errors import JobError, RequestInvalid
 from app.jobs.submission import Draft
@@ -46,15 +47,6 @@ class Fault:
     param: str | None = None
     column: int | None = None
     custom_id: str | None = None
-
-
-class LineInvalid(JobError):
-    """What is wrong with a line beside its body."""
-
-    def __init__(self, code: str, param: str | None, message: str) -> None:
-        super().__init__(message)
-        self.code = code  # type: ignore[misc]  # one class for what only ends up in a row
-        self.param = param
 
 
 class Checker:

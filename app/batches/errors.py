@@ -82,3 +82,12 @@ class BatchRejected(BatchError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code  # type: ignore[misc]  # one class for what only ends up in a row
+
+
+class LineInvalid(BatchError):
+    """What is wrong with a line beside its body; it ends up as a fault."""
+
+    def __init__(self, code: str, param: str | None, message: str) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # one class for what only ends up in a row
+        self.param = param
