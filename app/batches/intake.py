@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-from app import clock, dispatch
+from app import clock
 from app.accounts.limits import Caller, limits_of
 from app.accounts.tables import Account, ApiKey
 from app.batches import creating, enqueuing, joining, reading
@@ -228,7 +228,6 @@ def _enqueue(prepared: Prepared) -> None:
     finally:
         if not is_kept:
             joining.leave(batch.id, entries)
-    dispatch.wake()
 
 
 def _entries(prepared: Prepared) -> list[BulkEntry]:
