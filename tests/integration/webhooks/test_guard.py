@@ -182,6 +182,12 @@ def test_a_public_address_is_let_through(url):
     guard.require_allowed(url, "url")
 
 
+@pytest.mark.parametrize("host", ["0x5db8d822", "0x5d.0xb8d822", "93.0xb8d822", "a.example.0x22", "0x."])
+def test_an_address_in_disguise_is_refused_even_where_it_is_public(host):
+    with pytest.raises(UrlRefused, match="disguise"):
+        guard.require_allowed(f"https://{host}/", "url", names(PUBLIC))
+
+
 def test_names_are_let_through_if_all_their_addresses_are_public():
     for host in ("hooks.example.com", "hooks.example.com.", "bücher.example", "1.example", "0x7f.example"):
         guard.require_allowed(f"https://{host}/", "url", names(f"{PUBLIC} 2606:2800:220:1::1"))

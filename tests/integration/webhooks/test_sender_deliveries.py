@@ -1,12 +1,14 @@
 """What senders take in hand, what becomes of it, and that no receiver holds up another."""
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from app import clock
 from app.db import transaction
@@ -20,6 +22,10 @@ from workers.webhooks import Post
 
 OK = Answer(200, None)
 BROKEN = Answer(500, "The receiver answered 500.")
+CUT = text(
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+)
 
 
 def claim(limit=1000):
@@ -346,6 +352,28 @@ def test_a_receiver_that_comes_back_gets_all_it_missed(make_endpoint, post):
         eventually(lambda: states(endpoint) == {"delivered": 3}, 20)
         assert set(Counter(receiver.ids).values()) != {1}
         assert len(set(receiver.ids)) == 3
+
+
+def test_a_database_that_went_away_for_a_moment_costs_no_delivery(make_endpoint, post):
+    with Receiver() as receiver:
+        endpoint = make_endpoint(url=receiver.url())
+        for turn in range(3):
+            eventually(lambda: _despite_cuts(lambda: send_tests(endpoint, 4)), 20)
+            eventually(lambda turn=turn: len(receiver.received) > 4 * turn, 20)
+            _despite_cuts(lambda: _run(CUT))
+        eventually(lambda: _despite_cuts(lambda: states(endpoint)) == {"delivered": 12}, 60)
+    assert len(set(receiver.ids)) == 12
+
+
+def _run(statement):
+    with transaction() as session:
+        session.execute(statement)
+
+
+def _despite_cuts(act):
+    """None where this test's own connection was among those cut."""
+    with contextlib.suppress(SQLAlchemyError):
+        return act()
 
 
 def test_asked_to_stop_it_finishes_what_it_can_and_gives_back_the_rest(
