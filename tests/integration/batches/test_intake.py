@@ -10,10 +10,11 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from sqlalchemy import func, select, text, update
+from sqlalchemy.exc import OperationalError
 
 from app.accounts.tables import Account
+from app.batches import enqueuing, joining, lifecycle
 from app.batches import intake as intakes
-from app.batches import joining, lifecycle
 from app.batches.intake import Intake
 from app.batches.states import BatchStatus
 from app.batches.tables import Batch, BatchEvent, BatchFault
@@ -28,6 +29,7 @@ from app.redis import client
 from config.catalogue import catalogue
 from config.queues import Tier, Window
 from config.settings import settings
+from tests.eventually import eventually
 from tests.integration.batches.lines import again, ask_for, chat, start, upload
 from tests.integration.gate.gate import MODEL as FAULTY
 from tests.integration.gate.gate import measure
@@ -338,6 +340,45 @@ def test_two_processes_at_the_same_batch_make_each_line_once(alice):
     with transaction() as session:
         assert session.scalar(select(func.count()).select_from(JobEvent)) == 100
     assert waiting_jobs() == 100
+
+
+def test_a_connection_that_breaks_while_lines_are_written_leaves_nothing(alice, intake):
+    batch = ask_for(alice, [chat(number) for number in range(10)])
+    first, second = (intakes.prepare(batch.id, lambda: False) for _ in range(2))
+    errors = []
+
+    def conclude() -> None:
+        try:
+            intakes.conclude(second)
+        except OperationalError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=conclude)
+    with transaction() as session:
+        # The second waits for the first, and is cut off meanwhile.
+        enqueuing.enqueue(session, batch.id, first.spool, batch.price_factor)
+        thread.start()
+        eventually(_cut_off_copy)
+        thread.join()
+        session.rollback()
+    for one in (first, second):
+        one.spool.close()
+    assert len(errors) == 1
+    assert (again(batch).status, jobs_of(batch), waiting_jobs()) == (BatchStatus.VALIDATING, [], 0)
+    intake.run(batch.id)
+    assert len(jobs_of(batch)) == 10
+
+
+def _cut_off_copy() -> bool:
+    """Whether a connection that waits to write lines was there to be ended."""
+    with transaction() as session:
+        found = session.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE query LIKE 'COPY jobs%' AND wait_event_type = 'Lock'"
+            )
+        )
+        return bool(found.all())
 
 
 def test_without_redis_lines_are_enqueued(alice, monkeypatch):
