@@ -1,9 +1,12 @@
 """`/v1/messages/batches`: Anthropic's own SDK makes, follows, cancels, reads and deletes batches here."""
 
+import threading
 from datetime import timedelta
 
 import anthropic
+import httpx
 import orjson
+import psutil
 import pytest
 from anthropic import Anthropic
 from sqlalchemy import func, select, update
@@ -18,8 +21,10 @@ from app.jobs.lifecycle import Prefill
 from app.jobs.tables import Job, JobEvent
 from config.settings import settings
 from tests.integration.api.batching import Batches
+from tests.integration.api.conftest import running_gunicorn
 
 URL = "/v1/messages/batches"
+MEGABYTE = 1 << 20
 
 
 def asking(custom_id, **params):
@@ -249,6 +254,34 @@ def test_the_same_requests_with_the_same_key_give_the_same_batch(alice):
     assert (other.status_code, other.json["error"]["type"]) == (409, "invalid_request_error")
     with transaction() as session:
         assert session.scalar(select(func.count()).select_from(StoredFile)) == 1
+
+
+@pytest.mark.slow
+def test_a_large_batch_passes_through_in_pieces_while_others_are_answered(services, alice):
+    said = [{"role": "user", "content": 'Say "it" {now}. ' * 200}]
+    body = orjson.dumps({"requests": [asking(str(number), messages=said) for number in range(8_000)]})
+    posted = []
+    with running_gunicorn(services) as (server, pid), httpx.Client(trust_env=False, timeout=120) as client:
+        root = f"http://{server}"
+        headers = {"x-api-key": alice.secret}
+        client.get(f"{root}{URL}", headers=headers)
+        idle = memory(pid)
+        upload = threading.Thread(
+            target=lambda: posted.append(httpx.post(f"{root}{URL}", content=body, headers=headers, timeout=120))
+        )
+        upload.start()
+        peak = answers = 0
+        while upload.is_alive():
+            answers += client.get(f"{root}/livez").is_success
+            peak = max(peak, memory(pid))
+    assert posted[0].json()["request_counts"]["processing"] == 8_000
+    assert answers >= 5
+    assert peak - idle < 50 * MEGABYTE < 2 * len(body)
+
+
+def memory(pid):
+    master = psutil.Process(pid)
+    return sum(process.memory_info().rss for process in [master, *master.children(recursive=True)])
 
 
 def test_another_accounts_batch_is_not_found(sdk, mallory):
