@@ -5,6 +5,7 @@ number of lines takes the same memory. The files have no name: a process that is
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -115,10 +116,10 @@ def _own(checked: Checked) -> tuple[bytes, ...]:
         draft.job_id.removeprefix("job_").encode(),
         b"%d" % checked.line,
         _text(checked.custom_id),
-        _text(draft.kind),
-        _text(draft.model),
+        _word(draft.kind),
+        _word(draft.model),
         _json(draft.request),
-        _json(draft.metadata),
+        _json(draft.metadata) if draft.metadata else b"{}",
         b"\\\\x" + draft.request_hash.hex().encode(),
         draft.spoken.surface.value.encode(),
         _NULL if draft.spoken.echo is None else _json(draft.spoken.echo),
@@ -136,11 +137,15 @@ def _json(value: Any) -> bytes:
     return orjson.dumps(value).replace(b"\\", b"\\\\")
 
 
+@lru_cache(256)
+def _word(value: str) -> bytes:
+    """A text that most lines share."""
+    return _text(value)
+
+
 def _text(value: str | None) -> bytes:
     if value is None:
         return _NULL
     written = value.encode()
-    if written.isalnum():
-        return written
     escaped = written.replace(b"\\", b"\\\\").replace(b"\t", b"\\t")
     return escaped.replace(b"\n", b"\\n").replace(b"\r", b"\\r")
