@@ -134,6 +134,8 @@ def test_a_websocket_replays_follows_and_ends(batch, end, threaded_server, alice
         assert orjson.loads(ws.recv(timeout=5))["type"] == ENDED[1]
         end()
         assert to_the_end(ws) == (ENDED[2:], 1000)
+    with open_stream(threaded_server, f"{batch['urls']['stream']}?after=4", alice.secret) as ws:
+        assert to_the_end(ws) == ([], 1000)
 
 
 def test_a_ticket_opens_the_stream_of_its_batch_once(batch, end, threaded_server, alice, mallory):

@@ -57,6 +57,9 @@ def test_a_batch_goes_from_its_lines_to_its_files(batches, alice):
     ended = batches.run(batch["id"])
     assert ended["status"] == "completed"
     assert ended["completed_at"] >= ended["finalizing_at"] >= ended["in_progress_at"]
+    assert {name for name in ended if name.endswith("_at") and ended[name] is None} == {
+        *("failed_at", "expired_at", "cancelling_at", "cancelled_at")
+    }
     assert ended["usage"] == {**counted["usage"], "total_tokens": ended["usage"]["total_tokens"]}
     assert ended["usage"]["output_tokens"] == len("One.Two.")
     assert (ended["error_file_id"], ended["cost"]) == (None, None)
