@@ -20,10 +20,12 @@ def announce_after_commit(session: Session, *events: JobEvent) -> None:
 
 
 def announce(events: Iterable[JobEvent]) -> None:
-    """Publish committed events."""
+    """Publish committed events, in one round trip."""
     try:
-        for event in events:
-            tail.announce(client(), event.job_id, frames.of_event(event))
+        with client().pipeline(transaction=False) as pipe:
+            for event in events:
+                tail.announce(pipe, event.job_id, frames.of_event(event))
+            pipe.execute()
     except (RedisError, OSError) as error:
         log.warning("announce.failed", error=str(error))
 
