@@ -24,8 +24,7 @@ def send_again(session: Session, message: Message, endpoint: Endpoint) -> Delive
     """Raises `EndpointDisabled`."""
     delivery = messages.address(message.id, _open(session, endpoint))
     messages.store(session, [], [delivery])
-    session.refresh(delivery)
-    return delivery
+    return session.get_one(Delivery, delivery.id)
 
 
 def _open(session: Session, endpoint: Endpoint) -> Endpoint:
