@@ -17,7 +17,7 @@ from app import (
     tables,  # noqa: F401 - a foreign key resolves only where its table is known
 )
 from app.db import transaction
-from app.files import shelf
+from app.files import shelf, spool
 from app.jobs import log as joblog
 from app.jobs import rescue
 from app.jobs.states import Status
@@ -91,7 +91,8 @@ def drop_unstored() -> None:
 
 
 def drop_files() -> None:
-    """Drop files that have expired, and contents that no file has."""
+    """Drop files that have expired, contents that no file has, and what was never wholly written."""
+    spool.drop_leftovers()
     with transaction() as session:
         shelf.drop_expired(session, limit=1000)
     with transaction() as session:

@@ -3,9 +3,11 @@
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from app import clock
 from app.files.errors import FileTooLarge
 from config.settings import settings
 
@@ -14,7 +16,7 @@ class Spool:
     """A file to write to. As a context, so that nothing is left behind."""
 
     def __init__(self, limit: int) -> None:
-        folder = settings().var_dir / "uploads"
+        folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=folder)
         self._file = os.fdopen(descriptor, "wb")
@@ -42,3 +44,16 @@ class Spool:
         """All of it is written: its digest."""
         self._file.flush()
         return self._hash.hexdigest()
+
+
+def drop_leftovers() -> None:
+    """Drop what processes of this machine left when they were killed. What is being written is younger."""
+    before = clock.now().timestamp() - settings().blob_grace_seconds
+    for path in _folder().glob("*"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < before:
+                path.unlink()
+
+
+def _folder() -> Path:
+    return settings().var_dir / "uploads"
