@@ -11,14 +11,12 @@ from sqlalchemy import ARRAY, Float, Row, bindparam, select, text
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.orm import Session
 
-from app import dispatch
 from app.accounts.limits import Caller
 from app.batches import creating, lifecycle
 from app.batches.counting import ANSWERED, ENDED
 from app.batches.errors import BatchActive, NothingToRetry
 from app.batches.states import BatchStatus
 from app.batches.tables import Batch
-from app.db import call_after_commit
 from app.gate import admission
 from app.gate.admission import BulkEntry
 from app.ids import PrefixedId, new_id, to_uuid
@@ -140,7 +138,6 @@ def _start(session: Session, batch: Batch, lines: Lines) -> Batch:
         },
     )
     assert started is not None
-    call_after_commit(session, dispatch.wake)
     return started
 
 
