@@ -119,12 +119,17 @@ def delete_unstored(session: Session, older_than: timedelta, limit: int) -> int:
 def _delete(session: Session, older_than: timedelta, limit: int, *which: ColumnElement[bool]) -> int:
     ids = session.scalars(
         select(Job.id)
-        .where(Job.finished_at < func.now() - older_than, ~is_held(), *which)
+        .where(Job.finished_at < func.now() - older_than, ~is_held(), ~_has_due_events(), *which)
         .limit(limit)
         .with_for_update(skip_locked=True)
     ).all()
     log.erase(session, ids)
     return len(ids)
+
+
+def _has_due_events() -> ColumnElement[bool]:
+    """Webhooks are still to be made of it."""
+    return select(JobEvent.seq).where(JobEvent.job_id == Job.id, JobEvent.is_due).exists()
 
 
 def forget_workers(session: Session, unseen_for: timedelta) -> Sequence[str]:

@@ -34,6 +34,8 @@ def _open(session: Session, endpoint: Endpoint) -> Endpoint:
         raise EndpointNotFound(endpoint.id)
     if locked.disabled_at is not None:
         raise EndpointDisabled(endpoint.id)
+    # Whoever asks for it by hand does not wait behind the breaker.
+    locked.retry_at = None
     return locked
 
 
