@@ -12,7 +12,7 @@ from workers.supervisor.procfile import read_procfile
 
 COMMANDS = read_procfile(Path(__file__).parent.parent.parent / "Procfile")
 PROGRAMS = {"web": "app.api.wsgi", "gpu": "workers.celery", "background": "workers.janitor",
-            "dispatcher": "workers.dispatcher"}  # fmt: skip
+            "dispatcher": "workers.dispatcher", "batches": "workers.batches", "webhooks": "workers.webhooks"}  # fmt: skip
 
 
 def test_every_program_is_looked_at():

@@ -67,7 +67,15 @@ def test_queues_sort_in_the_order_in_which_a_worker_looks():
 
 def test_the_procfile_names_programs_that_exist():
     commands = read_procfile(ROOT / "Procfile")
-    assert list(commands) == ["release", "web", "gpu", "background", "dispatcher"]
+    assert list(commands) == [
+        "release",
+        "web",
+        "gpu",
+        "background",
+        "dispatcher",
+        "batches",
+        "webhooks",
+    ]
     for module in re.findall(r"(?:-m|-A) ([\w.]+)", " ".join(commands.values())):
         assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
 
