@@ -3,30 +3,28 @@ no answer, under their numbers and names. Lines that could not be run stay behin
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import ARRAY, Float, Row, bindparam, select, text
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.orm import Session
 
 from app.accounts.limits import Caller
-from app.batches import creating, lifecycle
+from app.batches import creating, joining, lifecycle
 from app.batches.counting import ANSWERED, ENDED
 from app.batches.errors import BatchActive, NothingToRetry
+from app.batches.estimating import Load, estimate, total
 from app.batches.states import BatchStatus
 from app.batches.tables import Batch
-from app.gate import admission
 from app.gate.admission import BulkEntry
 from app.ids import PrefixedId, new_id, to_uuid
 from app.jobs.errors import ModelNotFound
 from app.jobs.tables import Job
-from app.redis import RedisError, client
-from config.catalogue import catalogue, price_factors
+from config.catalogue import catalogue, currency, price_factors
 from config.queues import Tier
-
-log = structlog.get_logger(__name__)
 
 Lines = Sequence[Row[str, str, int, int]]
 
@@ -51,8 +49,9 @@ def retry(session: Session, caller: Caller, batch: Batch, key: str | None) -> Ba
         earlier = _find_earlier(session, batch, key, request_hash)
         assert earlier is not None
         return earlier
-    _join(_entries(caller, new, lines))
-    return _start(session, new, lines)
+    loads = _loads(lines)
+    _join(caller, new, loads)
+    return _start(session, new, lines, loads)
 
 
 def _find_earlier(session: Session, batch: Batch, key: str | None, request_hash: bytes) -> Batch | None:
@@ -80,39 +79,28 @@ _SAME: Final = (
 )  # fmt: skip
 
 
-def _entries(caller: Caller, batch: Batch, lines: Lines) -> list[BulkEntry]:
-    """What is to be let in, by model. Raises `ModelNotFound` for one that is gone."""
-    models = sorted({line.model for line in lines})
-    for model in models:
-        if model not in catalogue():
-            raise ModelNotFound(model, list(catalogue()))
-    tokens = {model: [line.reserved_tokens for line in lines if line.model == model] for model in models}
-    return [
-        BulkEntry(
-            batch.account_id,
-            model,
-            batch.completion_window,
-            len(reserved),
-            sum(reserved),
-            caller.limits[Tier.BATCH],
-        )
-        for model, reserved in tokens.items()
+def _loads(lines: Lines) -> dict[str, Load]:
+    """By model. Raises `ModelNotFound` for one that is gone."""
+    loads: dict[str, Load] = defaultdict(Load)
+    for line in lines:
+        if line.model not in catalogue():
+            raise ModelNotFound(line.model, list(catalogue()))
+        loads[line.model].add(line.prompt_tokens, line.reserved_tokens)
+    return loads
+
+
+def _join(caller: Caller, batch: Batch, loads: Mapping[str, Load]) -> None:
+    """Raises `Refused`. Where what follows fails, the line is counted anew."""
+    window, limits = batch.completion_window, caller.limits[Tier.BATCH]
+    entries = [
+        BulkEntry(batch.account_id, model, window, load.jobs, load.reserved_tokens, limits)
+        for model, load in loads.items()
     ]
+    if refused := joining.join(batch.id, entries):
+        raise refused
 
 
-def _join(entries: Sequence[BulkEntry]) -> None:
-    """Raises `Refused`. What fails later is put right when the lines are measured."""
-    try:
-        for number, entry in enumerate(entries):
-            if refused := admission.admit_bulk(client(), entry):
-                for joined in entries[:number]:
-                    admission.release_bulk(client(), joined)
-                raise refused
-    except (RedisError, OSError) as error:
-        log.warning("retry.gate_away", error=str(error))
-
-
-def _start(session: Session, batch: Batch, lines: Lines) -> Batch:
+def _start(session: Session, batch: Batch, lines: Lines, loads: Mapping[str, Load]) -> Batch:
     lifecycle.append_event(session, batch.id, BatchStatus.VALIDATING.event_type, {})
     session.execute(_UNHURRIED)
     values = {
@@ -124,21 +112,22 @@ def _start(session: Session, batch: Batch, lines: Lines) -> Batch:
         "new_ids": [to_uuid("job", new_id("job")) for _ in lines],
     }
     session.connection().execute(_COPY, values)
-    models = {line.model for line in lines}
-    started = lifecycle.advance(
-        session,
-        batch.id,
-        {BatchStatus.VALIDATING},
-        BatchStatus.IN_PROGRESS,
-        {
-            "total": len(lines),
-            "model": models.pop() if len(models) == 1 else None,
-            "prompt_tokens": sum(line.prompt_tokens for line in lines),
-            "reserved_tokens": sum(line.reserved_tokens for line in lines),
-        },
-    )
+    source, target = BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS
+    started = lifecycle.advance(session, batch.id, {source}, target, _findings(loads, batch.price_factor))
     assert started is not None
     return started
+
+
+def _findings(loads: Mapping[str, Load], price_factor: Decimal) -> dict[str, Any]:
+    whole = total(loads)
+    prices = {model: catalogue()[model].price for model in loads}
+    return {
+        "total": whole.jobs,
+        "model": next(iter(loads)) if len(loads) == 1 else None,
+        "prompt_tokens": whole.prompt_tokens,
+        "reserved_tokens": whole.reserved_tokens,
+        "estimate": estimate(loads, 0, prices, price_factor, currency()),
+    }
 
 
 _UNHURRIED: Final = text("SET LOCAL statement_timeout = '5min'")

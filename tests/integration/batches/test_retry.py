@@ -63,6 +63,7 @@ def test_what_has_no_answer_runs_again_as_it_was_asked_for(half_done, retry):
     copies = jobs_of(new)
     assert [(job.line, job.custom_id) for job in copies] == [(2, "line-2"), (4, "line-4")]
     assert [job.id for job in copies] == sorted(job.id for job in copies)
+    assert (new.estimate["lines"], new.estimate["invalid"]) == (2, 0)
     assert new.reserved_tokens == sum(job.reserved_tokens for job in copies)
     for job in copies:
         for name in (
