@@ -79,7 +79,7 @@ def measure(report: Report, *, quick: bool, engine: str = "simulated") -> None:
 def _measure_simulated(report: Report, started: Platform, folder: Path, load: Load) -> None:
     processes = {
         "web": started.start_web(),
-        "batches": started.start_batches(),
+        "batches": started.start_line("batches"),
         "background": started.start_background(),
         "dispatcher": started.start_dispatcher(),
     }
@@ -108,7 +108,7 @@ def _measure_served(report: Report, started: Platform, folder: Path, load: Load,
     write_lines(folder / batch_reference.WARM_UP, SERVED_WARM_UP)
     theirs = [_reference(started, folder, load)]
     started.start_web()
-    started.start_batches()
+    started.start_line("batches")
     started.start_background()
     started.start_dispatcher()
     started.start_worker(load.model)

@@ -68,13 +68,10 @@ class Platform:
         return serving
 
     def start_background(self) -> psutil.Process:
-        return self._start_line("background")
+        return self.start_line("background")
 
     def start_dispatcher(self) -> psutil.Process:
-        return self._start_line("dispatcher")
-
-    def start_batches(self) -> psutil.Process:
-        return self._start_line("batches")
+        return self.start_line("dispatcher")
 
     def start_worker(self, model: str, app: str = "bench.bare", **environment: str) -> psutil.Process:
         """A worker that also takes orders for bare rounds, or the Celery app of another bench module."""
@@ -119,7 +116,7 @@ class Platform:
         wake()
         return [job.id for job in jobs]
 
-    def _start_line(self, name: str) -> psutil.Process:
+    def start_line(self, name: str) -> psutil.Process:
         """One of the Procfile that nobody has to wait for."""
         return psutil.Process(self._start(name, read_procfile()[name]).pid)
 

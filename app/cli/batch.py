@@ -29,11 +29,6 @@ To = Annotated[Path | None, typer.Option("--to", help="Write it to this file, no
 ESTIMATED_FILE_SECONDS: Final = 3_600  # how long a file that is only estimated is kept, at most
 
 
-@app.callback()
-def batch() -> None:
-    """Batches: many requests in one file, at a lower price."""
-
-
 @app.command()
 def submit(
     file: File,
@@ -221,14 +216,12 @@ def estimate(
 
 
 def _started(api: "Api", created: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-    if watch:
-        if not as_json:
-            say(created["id"])
-        _watch(api, created, as_json=as_json)
-    elif as_json:
-        _print_json(created)
-    else:
+    if not as_json:
         say(created["id"])
+    elif not watch:
+        _print_json(created)
+    if watch:
+        _watch(api, created, as_json=as_json)
 
 
 def _watch(api: "Api", found: dict[str, Any], *, as_json: bool) -> None:
