@@ -11,8 +11,14 @@ import pytest
 from workers.supervisor.procfile import read_procfile
 
 COMMANDS = read_procfile(Path(__file__).parent.parent.parent / "Procfile")
-PROGRAMS = {"web": "app.api.wsgi", "gpu": "workers.celery", "background": "workers.janitor",
-            "dispatcher": "workers.dispatcher", "batches": "workers.batches", "webhooks": "workers.webhooks"}  # fmt: skip
+PROGRAMS = {
+    "web": "app.api.wsgi",
+    "gpu": "workers.celery",
+    "background": "workers.janitor",
+    "dispatcher": "workers.dispatcher",
+    "batches": "workers.batches",
+    "webhooks": "workers.webhooks",
+}
 
 
 def test_every_program_is_looked_at():
