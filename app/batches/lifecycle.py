@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import ARRAY, Text, bindparam, func, text, update
+from sqlalchemy import ARRAY, Text, bindparam, func, select, text, update
 from sqlalchemy.orm import Session
 
 from app.batches.states import PROGRESS, TERMINAL_BATCHES, BatchStatus
@@ -53,15 +53,13 @@ def note_progress(session: Session, batch_id: str, data: dict[str, Any]) -> int:
     return append_event(session, batch_id, PROGRESS, data)
 
 
-# The batch's row lock makes the number ours.
 _APPEND = text("""
-    WITH batch AS (SELECT * FROM batches WHERE id = :batch_id FOR UPDATE)
     INSERT INTO batch_events (batch_id, seq, type, data, is_due)
     SELECT batch.id, 1 + coalesce((SELECT max(seq) FROM batch_events WHERE batch_id = :batch_id), 0), :type,
         CAST(:data AS jsonb),
         NOT batch.dry_run AND (:type = ANY(accounts.listens_to)
             OR batch.webhook_url IS NOT NULL AND :type = ANY(:terminal_types))
-    FROM batch JOIN accounts ON accounts.id = batch.account_id
+    FROM batches batch JOIN accounts ON accounts.id = batch.account_id WHERE batch.id = :batch_id
     RETURNING seq
 """).bindparams(
     bindparam("batch_id", type_=PrefixedId("batch")),
@@ -73,5 +71,7 @@ _APPEND = text("""
 
 def append_event(session: Session, batch_id: str, event_type: str, data: dict[str, Any]) -> int:
     """Write the next event of a batch. Returns its number."""
+    # In a statement of its own: one that waits for the row would still count the events of before.
+    session.execute(select(Batch.id).where(Batch.id == batch_id).with_for_update())
     values = {"batch_id": batch_id, "type": event_type, "data": orjson.dumps(data).decode()}
     return int(session.connection().execute(_APPEND, values).scalar_one())

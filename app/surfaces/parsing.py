@@ -94,7 +94,9 @@ def _explain_json(raw: bytes, error: orjson.JSONDecodeError, what: str) -> Reque
     except (ValueError, RecursionError):
         found = None
     if found is None:
-        return RequestInvalid(None, f"{what} is not valid JSON: {error}.", column)
+        # A body may be of many lines; of one, its column says it all.
+        reason = str(error) if error.lineno > 1 or column is None else f"{error.msg} at column {column}"
+        return RequestInvalid(None, f"{what} is not valid JSON: {reason}.", column)
     name = _name(found)
     return RequestInvalid(name, f"'{name}' contains half of a surrogate pair, which is not text.", column)
 
