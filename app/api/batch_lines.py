@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api import batch_views, ending
+from app.api import batch_shapes, batch_views, ending
 from app.api.auth import account_id, protected
 from app.api.bodies import parse_query
 from app.api.describe import describe
@@ -42,7 +42,7 @@ class LinesQuery(BaseModel):
 @describe(
     "List a batch's lines",
     query=LinesQuery,
-    answers={200: (batch_views.BatchLineList, "A page, in the order of the input.")},
+    answers={200: (batch_shapes.BatchLineList, "A page, in the order of the input.")},
     errors=(400, 401, 404),
 )
 def index(batch_id: str) -> Response:
@@ -64,7 +64,7 @@ def index(batch_id: str) -> Response:
 @blueprint.post("/v1/batches/<batch_id>/lines/<line>/cancel")
 @describe(
     "Cancel one line of a batch",
-    answers={200: (batch_views.BatchLineView, "The line; as it was, if it had ended already.")},
+    answers={200: (batch_shapes.BatchLineView, "The line; as it was, if it had ended already.")},
     errors=(401, 404),
 )
 def cancel(batch_id: str, line: str) -> Response:

@@ -6,7 +6,7 @@ from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
-from app.api import batch_views
+from app.api import batch_shapes, batch_views
 from app.api.auth import account_id, caller, protected
 from app.api.bodies import parse_body, parse_query
 from app.api.describe import describe
@@ -34,7 +34,7 @@ class BatchesQuery(BaseModel):
     "Create a batch",
     body=CreateBatch,
     headers=_KEY,
-    answers={200: (batch_views.BatchView, "The batch; its lines are checked next.")},
+    answers={200: (batch_shapes.BatchView, "The batch; its lines are checked next.")},
     errors=(400, 401, 404, 409),
 )
 def create() -> Response:
@@ -69,7 +69,7 @@ def _made(view: dict[str, Any], *, is_new: bool) -> Response:
 @describe(
     "List batches",
     query=BatchesQuery,
-    answers={200: (batch_views.BatchList, "A page, newest first.")},
+    answers={200: (batch_shapes.BatchList, "A page, newest first.")},
     errors=(400, 401, 404),
 )
 def index() -> Response:
@@ -91,7 +91,7 @@ def index() -> Response:
 @blueprint.get("/v1/batches/<batch_id>")
 @describe(
     "Show a batch",
-    answers={200: (batch_views.BatchView, "The batch, with how it stands now.")},
+    answers={200: (batch_shapes.BatchView, "The batch, with how it stands now.")},
     errors=(401, 404),
 )
 def show(batch_id: str) -> Response:
@@ -104,7 +104,7 @@ def show(batch_id: str) -> Response:
     "Cancel a batch",
     answers={
         200: (
-            batch_views.BatchView,
+            batch_shapes.BatchView,
             "The batch: what runs is stopped and keeps what it said. As it was, if it had ended already.",
         )
     },
@@ -120,7 +120,7 @@ def cancel(batch_id: str) -> Response:
 @describe(
     "Run a batch's failed lines again",
     headers=_KEY,
-    answers={200: (batch_views.BatchView, "A new batch, of the lines that failed, were cancelled or expired.")},
+    answers={200: (batch_shapes.BatchView, "A new batch, of the lines that failed or were stopped.")},
     errors=(400, 401, 404, 409, 429, 503),
 )
 def retry(batch_id: str) -> Response:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from openai.types import Batch as SdkBatch
 
-from app.api import batch_views
+from app.api import batch_shapes
 from app.batches import checking
 from app.batches.creating import CreateBatch
 from app.batches.states import BatchStatus
@@ -22,8 +22,8 @@ LIMITS = {
     "bytes of a line": Settings.model_fields["max_line_bytes"].default,
     "characters of a `custom_id`": checking.MAX_CUSTOM_ID_CHARS,
     "pairs of metadata": requests.MAX_METADATA_PAIRS,
-    "faults in `errors.data`": batch_views.FAULTS_SHOWN,
-    "faults in `errors.data` of a list": batch_views.FAULTS_SHOWN_IN_LISTS,
+    "faults in `errors.data`": batch_shapes.FAULTS_SHOWN,
+    "faults in `errors.data` of a list": batch_shapes.FAULTS_SHOWN_IN_LISTS,
 }
 
 
@@ -55,7 +55,7 @@ def test_every_parameter_of_a_batch_is_in_the_table():
 
 
 def test_every_field_that_is_not_openais_is_in_the_table():
-    ours = set(batch_views.BatchView.model_fields) - set(SdkBatch.model_fields)
+    ours = set(batch_shapes.BatchView.model_fields) - set(SdkBatch.model_fields)
     assert ours <= set(names_in("What it says of itself"))
 
 
