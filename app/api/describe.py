@@ -13,11 +13,14 @@ ATTRIBUTE = "__openapi__"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """`answers` maps a status to its shape (None: no JSON) and a sentence; `errors` lists error statuses."""
+    """`answers` maps a status to its shape (None: no JSON) and a sentence; `errors` lists error statuses. A
+    `form` is a body that is multipart/form-data.
+    """
 
     summary: str
     answers: dict[int, tuple[type[BaseModel] | None, str]]
     body: type[BaseModel] | None = None
+    form: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
     headers: tuple[tuple[str, str], ...] = ()
     errors: tuple[int, ...] = ()

@@ -40,7 +40,8 @@ curl -N $URL/v1/jobs/$ID/events -H "Authorization: Bearer $KEY" -H "Accept: text
   <table>{% for status, answer in operation.responses.items() %}
     <tr><td><code>{{ status }}</code></td><td>{{ answer.description }}</td></tr>{% endfor %}</table>
   {% if operation.requestBody %}
-  {% set name = operation.requestBody.content["application/json"].schema["$ref"].split("/")[-1] %}
+  {% set content = (operation.requestBody.content.values() | first) %}
+  {% set name = content.schema["$ref"].split("/")[-1] %}
   <pre>{{ document.components.schemas[name].properties | tojson(indent=2) }}</pre>{% endif %}
 </details>
 {% endfor %}{% endfor %}

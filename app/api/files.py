@@ -69,6 +69,12 @@ class _Fields(BaseModel):
     seconds: int | None = Field(None, ge=3600, le=30 * DAY_SECONDS, alias="expires_after[seconds]")
 
 
+class FileUpload(_Fields):
+    """The whole form."""
+
+    file: str = Field(json_schema_extra={"format": "binary"}, description="Sent once, with its name.")
+
+
 class FilesQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -81,7 +87,8 @@ class FilesQuery(BaseModel):
 @blueprint.post("/v1/files")
 @describe(
     "Upload a file",
-    answers={200: (FileObject, "The file. Send a form: `file`, `purpose`, perhaps `expires_after[seconds]`.")},
+    form=FileUpload,
+    answers={200: (FileObject, "The file.")},
     errors=(400, 401, 403, 413),
 )
 def upload() -> Response:

@@ -57,7 +57,7 @@ def document(app: Flask) -> dict[str, Any]:
     shapes: set[type[BaseModel]] = {ErrorEnvelope}
     for _, _, _, route in described:
         shapes |= {shape for shape, _ in route.answers.values() if shape}
-        shapes |= {shape for shape in (route.body, route.query) if shape}
+        shapes |= {shape for shape in (route.body, route.form, route.query) if shape}
     ordered = sorted(shapes, key=lambda shape: shape.__name__)
     _, definitions = models_json_schema(
         [(shape, "validation") for shape in ordered], ref_template="#/components/schemas/{model}"
@@ -119,11 +119,9 @@ def _operation(path: str, endpoint: str, route: Description, schemas: dict[str, 
             "description": HTTPStatus(status).phrase,
             "content": {"application/json": {"schema": _reference(ErrorEnvelope)}},
         }
-    if route.body:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": _reference(route.body)}},
-        }
+    for media, shape in (("application/json", route.body), ("multipart/form-data", route.form)):
+        if shape:
+            operation["requestBody"] = {"required": True, "content": {media: {"schema": _reference(shape)}}}
     if group not in _OPEN:
         operation["security"] = [{"key": []}]
     return operation

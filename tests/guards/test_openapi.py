@@ -126,3 +126,11 @@ def test_the_docs_page_works_without_a_network_and_shows_every_operation(app, sp
 def test_no_name_of_a_shape_tells_where_our_code_lies(spec):
     assert not [name for name in spec["components"]["schemas"] if "__" in name]
     assert not [reference for reference in references(spec) if "__" in reference]
+
+
+def test_an_upload_is_described_as_the_form_that_it_is(spec):
+    content = spec["paths"]["/v1/files"]["post"]["requestBody"]["content"]
+    form = spec["components"]["schemas"][content["multipart/form-data"]["schema"]["$ref"].rsplit("/", 1)[1]]
+    assert form["properties"]["file"]["format"] == "binary"
+    assert set(form["required"]) == {"file", "purpose"}
+    assert "expires_after[seconds]" in form["properties"]
