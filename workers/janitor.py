@@ -140,7 +140,7 @@ class Janitor:
             log.warning("janitor.no_database", duty=duty.__name__, error=str(error))
             self._rescue_from = clock.monotonic() + settings().lease_seconds
         except (RedisError, OSError) as error:
-            log.warning("janitor.no_redis", duty=duty.__name__, error=str(error))
+            log.warning("janitor.no_service", duty=duty.__name__, error=str(error))
 
 
 def main() -> None:
