@@ -3,34 +3,32 @@
 from flask import Flask
 
 from app.api import (
-    batch_events,
-    batch_lines,
-    batch_stream,
-    batches,
     errors,
     events,
     files,
     health,
     jobs,
-    message_batches,
     models,
     openapi,
     queues,
     request_ids,
     stream,
     tickets,
-    webhook_deliveries,
-    webhooks,
 )
+from app.api.batches import batches, messages
+from app.api.batches import events as batch_events
+from app.api.batches import lines as batch_lines
+from app.api.batches import stream as batch_stream
 from app.api.calls import chat, completions, responses, responses_socket, stored_responses, webhook_endpoints
+from app.api.webhooks import deliveries, endpoints
 from config.logging import configure_logging
 from config.settings import settings
 
 FEATURES = (
     *(jobs, events, stream, tickets),
     *(responses, responses_socket, stored_responses, chat, completions, models),
-    *(files, batches, batch_lines, batch_events, batch_stream, message_batches),
-    *(webhooks, webhook_deliveries, webhook_endpoints),
+    *(files, batches, batch_lines, batch_events, batch_stream, messages),
+    *(endpoints, deliveries, webhook_endpoints),
     *(queues, health, openapi),
 )
 

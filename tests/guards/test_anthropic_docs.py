@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.anthropic.body import UNSUPPORTED, CreateMessage
-from app.api import message_batches
+from app.api.batches import messages as message_batches
 from app.api.openapi import routes
 from config.settings import settings
 from tests.conftest import ROOT

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from openai.types import Batch as SdkBatch
 
-from app.api import batch_shapes
+from app.api.batches import shapes as batch_shapes
 from app.batches import checking
 from app.batches.creating import CreateBatch
 from app.batches.states import BatchStatus

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from app.api import auth, batch_stream, create_app, health, openapi, stream
+from app.api import auth, create_app, health, openapi, stream
+from app.api.batches import stream as batch_stream
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,13 @@ from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from app import clock
-from app.api import draining, webhooks
+from app.api import draining
 from app.api.auth import account_id, protected
 from app.api.bodies import parse_body, parse_query
 from app.api.describe import describe
 from app.api.errors import ApiError
-from app.api.webhook_views import WebhookEndpointDeleted, page_of
+from app.api.webhooks import endpoints as webhooks
+from app.api.webhooks.views import WebhookEndpointDeleted, page_of
 from app.db import transaction
 from app.webhooks import catalogue, endpoints, queries, redelivering, registering, secrets
 from app.webhooks.errors import EventTypeUnknown

@@ -9,7 +9,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from app.accounts import keys
-from app.api import auth, batch_events, following
+from app.api import auth, following
+from app.api.batches import events as batch_events
 from app.batches import lifecycle
 from app.db import transaction
 from config.settings import settings

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from app.api import batch_lines
+from app.api.batches import lines as batch_lines
 from tests.integration.api.batching import chat_line
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api import batch_views
+from app.api.batches import views as batch_views
 from app.batches import intake
 from config.settings import settings
 from tests.integration.api.batching import Batches, chat_line

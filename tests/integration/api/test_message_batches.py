@@ -11,7 +11,7 @@ import pytest
 from anthropic import Anthropic
 from sqlalchemy import func, select, update
 
-from app.api import message_batches
+from app.api.batches import messages as message_batches
 from app.batches import messages
 from app.batches.tables import Batch, BatchFault
 from app.db import transaction

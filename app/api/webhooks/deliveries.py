@@ -6,11 +6,11 @@ from flask import Response, jsonify
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
-from app.api import webhook_views as views
 from app.api.auth import account_id, protected
 from app.api.bodies import parse_query
 from app.api.describe import describe
-from app.api.webhooks import optional_body
+from app.api.webhooks import views
+from app.api.webhooks.endpoints import optional_body
 from app.db import transaction
 from app.webhooks import endpoints, queries, redelivering
 from app.webhooks.tables import Delivery, DeliveryState

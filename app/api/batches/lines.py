@@ -8,8 +8,9 @@ from typing import Annotated, Final, Literal
 from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api import batch_shapes, batch_views, ending
+from app.api import ending
 from app.api.auth import account_id, protected
+from app.api.batches import shapes, views
 from app.api.bodies import parse_query
 from app.api.describe import describe
 from app.batches import queries, results
@@ -42,7 +43,7 @@ class LinesQuery(BaseModel):
 @describe(
     "List a batch's lines",
     query=LinesQuery,
-    answers={200: (batch_shapes.BatchLineList, "A page, in the order of the input.")},
+    answers={200: (shapes.BatchLineList, "A page, in the order of the input.")},
     errors=(400, 401, 404),
 )
 def index(batch_id: str) -> Response:
@@ -52,7 +53,7 @@ def index(batch_id: str) -> Response:
         found = queries.list_lines(
             session, batch_id, after=page.after, limit=page.limit + 1, status=page.status
         )
-    shown = [batch_views.line(one) for one in found[: page.limit]]
+    shown = [views.line(one) for one in found[: page.limit]]
     return jsonify(
         object="list",
         data=shown,
@@ -64,7 +65,7 @@ def index(batch_id: str) -> Response:
 @blueprint.post("/v1/batches/<batch_id>/lines/<line>/cancel")
 @describe(
     "Cancel one line of a batch",
-    answers={200: (batch_shapes.BatchLineView, "The line; as it was, if it had ended already.")},
+    answers={200: (shapes.BatchLineView, "The line; as it was, if it had ended already.")},
     errors=(401, 404),
 )
 def cancel(batch_id: str, line: str) -> Response:
@@ -72,7 +73,7 @@ def cancel(batch_id: str, line: str) -> Response:
     if isinstance(found, Job) and not found.status.is_terminal:
         ending.cancel(found.id)
         found = _line(batch_id, line)
-    return jsonify(batch_views.line(found))
+    return jsonify(views.line(found))
 
 
 def _line(batch_id: str, number: str) -> Line:

@@ -1,4 +1,4 @@
-"""A batch and its lines as clients see them (`batch_shapes`).
+"""A batch and its lines as clients see them (`shapes` has what that is).
 
 OpenAI sends null for what a batch does not have yet, and so do we.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.api.batch_shapes import FAULTS_SHOWN, FAULTS_SHOWN_IN_LISTS
+from app.api.batches.shapes import FAULTS_SHOWN, FAULTS_SHOWN_IN_LISTS
 from app.batches.counting import Counts, count
 from app.batches.queries import INVALID, Faults, Line, faults_of
 from app.batches.states import BatchStatus

@@ -10,8 +10,9 @@ from flask import g, request
 from simple_websocket import ConnectionError as HandshakeFailed
 from wsproto.utilities import ProtocolError
 
-from app.api import batch_events, following, stream
+from app.api import following, stream
 from app.api.auth import account_id, key_hash, public
+from app.api.batches import events
 from app.api.describe import describe
 from app.api.sockets import FollowerSocket
 from app.api.stream import StreamQuery
@@ -44,4 +45,4 @@ def _admit() -> None:
     errors=(400, 401, 403, 404, 503),
 )
 def follow(ws: FollowerSocket, batch_id: str) -> None:
-    stream.pump(ws, batch_events.follow(batch_id, g.after, key_hash()))
+    stream.pump(ws, events.follow(batch_id, g.after, key_hash()))

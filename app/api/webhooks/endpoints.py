@@ -5,10 +5,10 @@ from typing import Annotated, Final
 from flask import Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from app.api import webhook_views as views
 from app.api.auth import account_id, protected
 from app.api.bodies import Shape, parse_body, parse_query
 from app.api.describe import describe
+from app.api.webhooks import views
 from app.db import transaction
 from app.webhooks import catalogue, endpoints, queries, registering, secrets
 from app.webhooks.tables import Scheme

@@ -6,8 +6,8 @@ from flask import Response, jsonify
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
-from app.api import batch_shapes, batch_views
 from app.api.auth import account_id, caller, protected
+from app.api.batches import shapes, views
 from app.api.bodies import parse_body, parse_query
 from app.api.describe import describe
 from app.api.submitting import idempotency_key
@@ -34,14 +34,14 @@ class BatchesQuery(BaseModel):
     "Create a batch",
     body=CreateBatch,
     headers=_KEY,
-    answers={200: (batch_shapes.BatchView, "The batch; its lines are checked next.")},
+    answers={200: (shapes.BatchView, "The batch; its lines are checked next.")},
     errors=(400, 401, 404, 409),
 )
 def create() -> Response:
     wanted, key = _with_callback(parse_body(CreateBatch)), idempotency_key()
     with transaction() as session:
         batch, is_new = creating.create(session, caller(), wanted, key)
-        return _made(batch_views.whole(session, batch), is_new=is_new)
+        return _made(views.whole(session, batch), is_new=is_new)
 
 
 def _with_callback(wanted: CreateBatch) -> CreateBatch:
@@ -69,7 +69,7 @@ def _made(view: dict[str, Any], *, is_new: bool) -> Response:
 @describe(
     "List batches",
     query=BatchesQuery,
-    answers={200: (batch_shapes.BatchList, "A page, newest first.")},
+    answers={200: (shapes.BatchList, "A page, newest first.")},
     errors=(400, 401, 404),
 )
 def index() -> Response:
@@ -78,7 +78,7 @@ def index() -> Response:
         if page.after is not None:
             queries.get_batch(session, account_id(), page.after)
         found = queries.list_batches(session, account_id(), after=page.after, limit=page.limit + 1)
-        shown = batch_views.listed(session, found[: page.limit])
+        shown = views.listed(session, found[: page.limit])
     return jsonify(
         object="list",
         data=shown,
@@ -91,12 +91,12 @@ def index() -> Response:
 @blueprint.get("/v1/batches/<batch_id>")
 @describe(
     "Show a batch",
-    answers={200: (batch_shapes.BatchView, "The batch, with how it stands now.")},
+    answers={200: (shapes.BatchView, "The batch, with how it stands now.")},
     errors=(401, 404),
 )
 def show(batch_id: str) -> Response:
     with transaction() as session:
-        return jsonify(batch_views.whole(session, _own(session, batch_id)))
+        return jsonify(views.whole(session, _own(session, batch_id)))
 
 
 @blueprint.post("/v1/batches/<batch_id>/cancel")
@@ -104,7 +104,7 @@ def show(batch_id: str) -> Response:
     "Cancel a batch",
     answers={
         200: (
-            batch_shapes.BatchView,
+            shapes.BatchView,
             "The batch: what runs is stopped and keeps what it said. As it was, if it had ended already.",
         )
     },
@@ -113,21 +113,21 @@ def show(batch_id: str) -> Response:
 def cancel(batch_id: str) -> Response:
     with transaction() as session:
         batch = cancelling.request(session, _own(session, batch_id))
-        return jsonify(batch_views.whole(session, batch))
+        return jsonify(views.whole(session, batch))
 
 
 @blueprint.post("/v1/batches/<batch_id>/retry")
 @describe(
     "Run a batch's failed lines again",
     headers=_KEY,
-    answers={200: (batch_shapes.BatchView, "A new batch, of the lines that failed or were stopped.")},
+    answers={200: (shapes.BatchView, "A new batch, of the lines that failed or were stopped.")},
     errors=(400, 401, 404, 409, 429, 503),
 )
 def retry(batch_id: str) -> Response:
     key = idempotency_key()
     with transaction() as session:
         batch = retrying.retry(session, caller(), _own(session, batch_id), key)
-        return _made(batch_views.whole(session, batch), is_new=True)
+        return _made(views.whole(session, batch), is_new=True)
 
 
 def _own(session: Session, batch_id: str) -> Batch:

@@ -16,16 +16,16 @@ from app.anthropic.errors import envelope, type_of
 from app.anthropic.ids import batch_id_of
 from app.anthropic.members import Members
 from app.api.auth import account_id, caller, protected
-from app.api.bodies import parse_query
-from app.api.describe import describe
-from app.api.errors import BodyInvalid
-from app.api.message_batch_views import (
+from app.api.batches.message_views import (
     CreateMessageBatch,
     MessageBatchDeleted,
     MessageBatchList,
     MessageBatchView,
     view,
 )
+from app.api.bodies import parse_query
+from app.api.describe import describe
+from app.api.errors import BodyInvalid
 from app.api.request_ids import request_id
 from app.api.submitting import idempotency_key
 from app.batches import cancelling, message_results, messages

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import clock
 from app.api import draining, following, server_sent
 from app.api.auth import account_id, key_hash, protected
-from app.api.batch_shapes import BatchCounts
+from app.api.batches.shapes import BatchCounts
 from app.api.bodies import parse_query
 from app.api.describe import describe
 from app.api.events import EventsQuery
