@@ -221,7 +221,7 @@ def test_a_start_waits_for_the_rest_of_a_run_that_was_killed(tmp_path):
 
 
 def test_the_procfile_names_what_longhaul_runs():
-    assert list(read_procfile()) == ["release", "web", "gpu", "background", "dispatcher"]
+    assert list(read_procfile()) == ["release", "web", "gpu", "background", "dispatcher", "batches", "webhooks"]
 
 
 def test_a_procfile_line_that_is_no_process_is_refused(tmp_path):
