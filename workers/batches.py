@@ -19,7 +19,7 @@ from app import (
 from app.batches import cancelling, counting, finalizing, lifecycle
 from app.batches.counting import Counts
 from app.batches.intake import Intake
-from app.batches.progress import Pace, told
+from app.batches.progress import Pace, pause_seconds, told
 from app.batches.queries import running_batches
 from app.batches.states import BatchStatus
 from app.batches.tables import Batch
@@ -103,8 +103,8 @@ class Running:
             if counts != watched.told:
                 lifecycle.note_progress(session, batch.id, told(counts, watched.pace, clock.now()))
         watched.told = counts
-        seconds = (clock.monotonic() - began) / COUNTING_SHARE
-        watched.count_at = began + max(settings().batch_progress_seconds, seconds)
+        age = (clock.now() - (batch.in_progress_at or batch.created_at)).total_seconds()
+        watched.count_at = began + max(pause_seconds(age), (clock.monotonic() - began) / COUNTING_SHARE)
 
 
 def _cancel_lines(batch_id: str) -> None:

@@ -8,8 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.batches.counting import Counts
+from config.settings import settings
 
 SPEED_SECONDS: Final = 30.0
+# A batch that runs for a day is told of every minute and a half in the end: its log stays short.
+AGE_SHARE: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,11 @@ class Pace:
     def _per_second(self, made: int) -> float:
         seconds = self._seen[-1].at - self._seen[0].at
         return made / seconds if seconds > 0 else 0.0
+
+
+def pause_seconds(age_seconds: float) -> float:
+    """Between two progress events of a batch that has run for so long."""
+    return max(settings().batch_progress_seconds, age_seconds * AGE_SHARE)
 
 
 def standing(counts: Counts) -> dict[str, Any]:

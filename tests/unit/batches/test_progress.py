@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 from app.batches.counting import Counts
-from app.batches.progress import Pace, told
+from app.batches.progress import Pace, pause_seconds, told
+from config.settings import settings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,3 +38,8 @@ def test_what_was_long_ago_does_not_count():
     for second, done in ((0, 0), (100, 10), (130, 70)):
         pace.note(float(second), counts(done))
     assert pace.lines_per_second == 2.0
+
+
+def test_a_batch_is_told_of_less_often_the_longer_it_runs():
+    assert pause_seconds(0) == pause_seconds(60) == settings().batch_progress_seconds
+    assert pause_seconds(10 * 3600) == 36
