@@ -1,5 +1,5 @@
 """A batch is asked for: its row and first event, or that of an earlier request with the same Idempotency-Key.
-What its file says is looked at later (`app.batches.enqueuing`).
+What its file says is looked at later (`app.batches.intake`).
 """
 
 import hashlib

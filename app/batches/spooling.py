@@ -15,11 +15,11 @@ import orjson
 from app.batches.checking import Checked, Fault
 from app.batches.estimating import Load
 from app.batches.tables import Batch
+from app.files.spool import spool_folder
 from app.ids import to_uuid
 from app.jobs.states import Status
 from app.jobs.submission import Draft
 from config.queues import Tier, Window
-from config.settings import settings
 
 CHUNK_BYTES: Final = 1 << 18
 _NULL: Final = b"\\N"
@@ -40,8 +40,7 @@ class Spool:
     """The rows of a batch, and what they come to."""
 
     def __init__(self, batch: Batch) -> None:
-        folder = settings().var_dir / "uploads"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = spool_folder()
         self._files = ExitStack()
         self._jobs, self._faults = (self._files.enter_context(_unnamed(folder)) for _ in range(2))
         self._batch_id = to_uuid("batch", batch.id).hex.encode()

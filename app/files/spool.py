@@ -16,9 +16,7 @@ class Spool:
     """A file to write to. As a context, so that nothing is left behind."""
 
     def __init__(self, limit: int) -> None:
-        folder = _folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=folder)
+        descriptor, name = tempfile.mkstemp(dir=spool_folder())
         self._file = os.fdopen(descriptor, "wb")
         self._hash = hashlib.sha256()
         self._limit = limit
@@ -49,11 +47,14 @@ class Spool:
 def drop_leftovers() -> None:
     """Drop what processes of this machine left when they were killed. What is being written is younger."""
     before = clock.now().timestamp() - settings().blob_grace_seconds
-    for path in _folder().glob("*"):
+    for path in spool_folder().glob("*"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < before:
                 path.unlink()
 
 
-def _folder() -> Path:
-    return settings().var_dir / "uploads"
+def spool_folder() -> Path:
+    """Where this machine writes what is on its way."""
+    folder = settings().var_dir / "uploads"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,15 +1,13 @@
-"""What a job looks like on the surface that it came through: by what name, as which object, with which error.
+"""What a job looks like on the surface that it came through: as which object, with which error.
 Of one job; a call's several choices are its route's business.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.anthropic import ids as anthropic_ids
 from app.anthropic import message
 from app.jobs.log import Output
 from app.jobs.tables import Job, Surface
-from app.openai import ids
 from app.openai.chat import completion as chat
 from app.openai.choices import Ending
 from app.openai.completions import completion as completions
@@ -24,11 +22,6 @@ def describe(job: Job, output: Output) -> Json:
     completion or a completion: see there whether this has an answer.
     """
     return _DESCRIBE[job.surface](job, output)
-
-
-def name_of(job: Job) -> str:
-    """Its id on its surface."""
-    return _NAME[job.surface](job.id)
 
 
 def failure(job: Job) -> Json | None:
@@ -50,11 +43,4 @@ _DESCRIBE: Final[dict[Surface, Callable[[Job, Output], Json]]] = {
     Surface.CHAT: lambda job, output: chat.describe([job], [output]),
     Surface.COMPLETIONS: lambda job, output: completions.describe([job], [output]),
     Surface.MESSAGES: message.describe,
-}
-_NAME: Final[dict[Surface, Callable[[str], str]]] = {
-    Surface.JOBS: lambda job_id: job_id,
-    Surface.RESPONSES: ids.resp_id,
-    Surface.CHAT: ids.chat_id,
-    Surface.COMPLETIONS: ids.cmpl_id,
-    Surface.MESSAGES: anthropic_ids.message_id,
 }

@@ -10,7 +10,6 @@ from app.anthropic.errors import type_of
 from app.jobs import parts as part
 from app.jobs.log import Output
 from app.jobs.states import IncompleteReason, Status
-from app.surfaces import telling
 from config.queues import Tier
 from tests.unit.openai.chat_logs import job
 
@@ -100,7 +99,7 @@ def test_ids_lead_back_to_what_they_name():
     batch_id = f"batch_{7:032x}"
     assert ids.batch_id_of(ids.message_batch_id(batch_id)) == batch_id
     assert ids.batch_id_of("msgbatch_") == "batch_"
-    assert telling.name_of(job(3, surface="messages")) == f"msg_{3:032x}"
+    assert ids.message_id(job(3, surface="messages").id) == f"msg_{3:032x}"
 
 
 @pytest.mark.parametrize(

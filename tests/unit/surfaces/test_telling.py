@@ -46,7 +46,7 @@ def job_of(surface=Surface.JOBS, status=Status.COMPLETED, model="m", **fields):
 def test_a_job_is_an_object_of_its_surface_by_its_name_there(surface, name, kind):
     job = job_of(surface)
     said = telling.describe(job, Output("Aye.", (1, 2)))
-    assert (telling.name_of(job), said["id"], said["object"]) == (name, name, kind)
+    assert (said["id"], said["object"]) == (name, kind)
     assert "Aye." in str(said)
 
 
@@ -66,7 +66,7 @@ def test_whatever_there_is_of_it_keeps_to_openais_contract(surface, contract, st
 @pytest.mark.parametrize("surface", list(Surface))
 def test_every_surface_is_told_of(surface):
     job = job_of(surface)
-    assert telling.describe(job, Output("Aye."))["id"] == telling.name_of(job)
+    assert telling.describe(job, Output("Aye."))["id"].endswith(job.id.removeprefix("job_"))
 
 
 @pytest.mark.parametrize(
